@@ -1,0 +1,196 @@
+"""Every error of ours, in one tree, sorted by what the caller does next.
+
+| class                | the caller                                                       |
+|----------------------|------------------------------------------------------------------|
+| `RetryLater`         | sends the same request again, after a backoff                    |
+| `RefreshLeader`      | asks for metadata, then tries again                              |
+| `TakeOverAnew`       | stops streaming this partition and reads the destination's log   |
+| `GiveWay`            | stops writing: another worker owns this now                      |
+| `PartitionFailed`    | puts this one partition into FAILED, and goes on with the others |
+| `BadInput`           | prints the sentence on stderr and exits with 1                   |
+
+A message says what happened, to which partition, at which offsets, and what to do next.
+"""
+
+from twinlog.names import TopicPartition
+
+
+class TwinlogError(Exception):
+    """Root of all errors of ours; the text is a whole sentence for an operator."""
+
+
+class RetryLater(TwinlogError):
+    """The same request may succeed later; nothing is known to be wrong with it."""
+
+
+class ConnectionLost(RetryLater):
+    """A connection ended; for requests in flight the outcome is unknown."""
+
+
+class RequestTimedOut(ConnectionLost):
+    """No answer came within the bound; the connection was reset, the outcome is unknown."""
+
+
+class Unreachable(RetryLater):
+    """No address of a cluster answered; the message names the addresses and how long it was tried."""
+
+
+class UnknownOutcome(RetryLater):
+    """A commit was asked for and no answer came: it may or may not stand, and must be found out, never assumed."""
+
+
+class BrokerError(RetryLater):
+    """A broker answered with an error code that no caller has a better class for.
+
+    `code` is Kafka's number, `name` its constant (`org.apache.kafka.common.protocol.Errors`).
+    """
+
+    def __init__(self, message: str, *, code: int, name: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.name = name
+
+
+class RefreshLeader(TwinlogError):
+    """The broker asked is not, or no longer, the leader or coordinator."""
+
+
+class TakeOverAnew(TwinlogError):
+    """What this worker believes of a destination log may no longer be true; read it again.
+
+    `settle` false says that every answer is in, so that the log can be read at once.
+    """
+
+    def __init__(self, message: str, *, settle: bool = True) -> None:
+        super().__init__(message)
+        self.settle = settle
+
+
+class GiveWay(TwinlogError):
+    """The lease is lost or another worker has fenced this one: write nothing more."""
+
+
+class ProtocolViolation(TwinlogError):
+    """A peer sent bytes that no Kafka sends: a negative or huge length, a truncated response."""
+
+
+class UnsupportedVersion(TwinlogError):
+    """The broker is too old (or too new) for a request; the message names both version ranges."""
+
+
+class AuthenticationFailed(TwinlogError):
+    """The cluster refused the credentials; the message names cluster and mechanism."""
+
+
+class AuthorizationFailed(TwinlogError):
+    """A right is missing; the message names principal (where known), operation and resource."""
+
+
+class PartitionFailed(TwinlogError):
+    """One mirror partition cannot go on; it becomes FAILED and its neighbours go on.
+
+    `retriable` false means that only an operator can help (retryAttempt -1 in the state).
+    """
+
+    def __init__(self, message: str, *, retriable: bool = False) -> None:
+        super().__init__(message)
+        self.retriable = retriable
+
+
+class CorruptBatch(PartitionFailed):
+    """A batch whose checksum or structure is wrong; none of it may be passed on."""
+
+    def __init__(self, where: TopicPartition | None, offset: int, reason: str) -> None:
+        at = f"{where} " if where is not None else ""
+        super().__init__(
+            f"{at}holds a corrupt batch at offset {offset}: {reason}. Nothing of it was written. "
+            f"Repair or delete that batch at the source, then start the topic again."
+        )
+        self.offset = offset
+        self.reason = reason
+
+
+class BadInput(TwinlogError):
+    """What the user gave is wrong; nothing was changed."""
+
+
+class ClusterMirrorError(BadInput):
+    """An error of the mirror surface, with the name that KIP-1279 gives it."""
+
+    error_name = "INVALID_REQUEST"
+
+
+class InvalidRequest(ClusterMirrorError):
+    """The request contradicts itself or the mirror's patterns."""
+
+
+class InvalidConfig(ClusterMirrorError):
+    """A config key is unknown or its value is not valid."""
+
+    error_name = "INVALID_CONFIG"
+
+
+class ClusterMirrorAlreadyExists(ClusterMirrorError):
+    """A mirror of that name exists."""
+
+    error_name = "CLUSTER_MIRROR_ALREADY_EXISTS"
+
+
+class UnknownClusterMirror(ClusterMirrorError):
+    """No mirror of that name exists, or the topic is in no mirror."""
+
+    error_name = "UNKNOWN_CLUSTER_MIRROR"
+
+
+class ClusterMirrorNotEmpty(ClusterMirrorError):
+    """A mirror with active or paused topics cannot be deleted."""
+
+    error_name = "CLUSTER_MIRROR_NOT_EMPTY"
+
+
+class TopicAlreadyInClusterMirror(ClusterMirrorError):
+    """The topic is active in another mirror."""
+
+    error_name = "TOPIC_ALREADY_IN_CLUSTER_MIRROR"
+
+
+class TopicNotInClusterMirror(ClusterMirrorError):
+    """The topic belongs to another mirror."""
+
+    error_name = "TOPIC_NOT_IN_CLUSTER_MIRROR"
+
+
+class MirrorTopicNotStopped(ClusterMirrorError):
+    """Start needs a stopped topic."""
+
+    error_name = "MIRROR_TOPIC_NOT_STOPPED"
+
+
+class InconsistentTopicId(ClusterMirrorError):
+    """A topic has another id than was given or recorded: it was deleted and created again."""
+
+    error_name = "INCONSISTENT_TOPIC_ID"
+
+
+class TopicAlreadyExists(ClusterMirrorError):
+    """The destination topic exists and cannot be adopted."""
+
+    error_name = "TOPIC_ALREADY_EXISTS"
+
+
+class UnknownTopicOrPartition(ClusterMirrorError):
+    """No such topic."""
+
+    error_name = "UNKNOWN_TOPIC_OR_PARTITION"
+
+
+class InvalidReplicationFactor(ClusterMirrorError):
+    """The replication factor cannot be met, or contradicts min.insync.replicas."""
+
+    error_name = "INVALID_REPLICATION_FACTOR"
+
+
+class ConcurrentChange(ClusterMirrorError):
+    """Another operator's command came in between; run the command again."""
+
+    error_name = "INVALID_CLUSTER_MIRROR_STATE"
