@@ -1,0 +1,4 @@
+"""Settings: Java properties, client and mirror configs, topic patterns, secrets by reference.
+
+Imports only errors and names.
+"""

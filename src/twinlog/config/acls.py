@@ -1,0 +1,77 @@
+"""The rules of `mirror.acls.include`: which of the source's ACLs a mirror copies (KIP-1279, ACL sync)."""
+
+from dataclasses import dataclass
+
+from twinlog.config.patterns import Patterns
+from twinlog.errors import BadInput
+
+MAX_RULES = 1_000
+"""Each ACL is held against each rule at every refresh."""
+
+RESOURCE_TYPES = ("TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID", "DELEGATION_TOKEN", "USER")
+OPERATIONS = (
+    *("ALL", "READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE", "CLUSTER_ACTION", "DESCRIBE_CONFIGS"),
+    *("ALTER_CONFIGS", "IDEMPOTENT_WRITE", "CREATE_TOKENS", "DESCRIBE_TOKENS", "TWO_PHASE_COMMIT"),
+)
+PERMISSIONS = ("ALLOW", "DENY")
+_FORM = "resourceType;resourceName;operation;permissionType;principal"
+
+
+@dataclass(frozen=True, slots=True)
+class AclRule:
+    """One rule; None stands for `*`, anything. Name and principal are expressions that match the whole text."""
+
+    resource_type: str | None = None
+    name: Patterns | None = None
+    operation: str | None = None
+    permission: str | None = None
+    principal: Patterns | None = None
+
+    def passes(self, *, resource_type: str, name: str, operation: str, permission: str, principal: str) -> bool:
+        """Say whether an ACL, its fields named as Kafka's enums are, passes this rule."""
+        return (
+            self.resource_type in {None, resource_type}
+            and self.operation in {None, operation}
+            and self.permission in {None, permission}
+            and (self.name is None or self.name.matches(name))
+            and (self.principal is None or self.principal.matches(principal))
+        )
+
+
+def parse_acl_rules(text: str) -> tuple[AclRule, ...]:
+    """Parse comma-separated rules; trailing fields may be left out. ValueError says which rule is wrong, and why."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if len(parts) > MAX_RULES:
+        raise ValueError(f"must have at most {MAX_RULES} rules")
+    return tuple(_rule(part) for part in parts)
+
+
+def _rule(text: str) -> AclRule:
+    fields = [field.strip() for field in text.split(";")]
+    if len(fields) > 5:
+        raise ValueError(f"must consist of rules of at most five fields, {_FORM}; {text!r} has {len(fields)}")
+    fields += ["*"] * (5 - len(fields))
+    return AclRule(
+        _word(fields[0], RESOURCE_TYPES, text),
+        _expression(fields[1], text),
+        _word(fields[2], OPERATIONS, text),
+        _word(fields[3], PERMISSIONS, text),
+        _expression(fields[4], text),
+    )
+
+
+def _word(field: str, words: tuple[str, ...], rule: str) -> str | None:
+    if field in {"*", ""}:
+        return None
+    if field.upper() not in words:
+        raise ValueError(f"must name what Kafka knows; in the rule {rule!r}, {field!r} is none of {', '.join(words)}")
+    return field.upper()
+
+
+def _expression(field: str, rule: str) -> Patterns | None:
+    if field in {"*", ""}:
+        return None
+    try:
+        return Patterns((field,))
+    except BadInput as problem:
+        raise ValueError(f"must be valid; in the rule {rule!r}, {str(problem).removesuffix('.')}") from None
