@@ -1,0 +1,108 @@
+"""The commands that change mirrors, and their replies, as values; `handle` says what each does."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+from uuid import UUID
+
+from twinlog.control.records import NO_TOPIC_ID, Change
+from twinlog.errors import ClusterMirrorError
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Handled(Generic[R]):
+    """What a command comes to: the records to commit, in order, and the reply for after the commit."""
+
+    records: tuple[Change, ...]
+    reply: R
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Create a mirror; `source_cluster_id` is "" where the source could not be asked."""
+
+    mirror: str
+    configs: Mapping[str, str]
+    source_cluster_id: str
+    destination_cluster_id: str
+    origin: str = "mirror config"
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """The mirror exists now."""
+
+    mirror: str
+
+
+@dataclass(frozen=True, slots=True)
+class FoundTopic:
+    """A topic found at the source, and what the destination holds under its name.
+
+    `partitions` 0: named, but not there yet. `destination_topic_id` NO_TOPIC_ID: the destination has no such topic.
+    `adoptable`: the destination's topic is empty, or known to be the source's twin. `expected_id`: what `--topic-id`
+    said.
+    """
+
+    name: str
+    source_topic_id: UUID
+    partitions: int
+    destination_topic_id: UUID = NO_TOPIC_ID
+    adoptable: bool = True
+    expected_id: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start topics, and remember the patterns for discovery.
+
+    Without include patterns the topics' own names are meant. `reverse` names, for topics that are active in the other
+    direction (their twin here is the source of a mirror over there), that mirror.
+    """
+
+    mirror: str
+    topics: tuple[FoundTopic, ...]
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    reverse: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """What a start did: topics by outcome, each sorted by name.
+
+    `already`: was MIRRORING. `pending`: named, not yet at the source, found later by discovery. `excluded`: matched
+    by a regex only, and left out by an exclude. `stopped`: was active and matches an exclude now.
+    """
+
+    mirror: str
+    started: tuple[str, ...]
+    already: tuple[str, ...]
+    pending: tuple[str, ...]
+    excluded: tuple[str, ...]
+    stopped: tuple[str, ...]
+    failed: Mapping[str, ClusterMirrorError]
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Stop topics: `topics` are the destination's that the patterns match.
+
+    Without patterns the topics are meant by name.
+    """
+
+    mirror: str
+    topics: tuple[str, ...]
+    patterns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """What a stop did: topics by outcome, each sorted by name; `already`: was STOPPED."""
+
+    mirror: str
+    stopped: tuple[str, ...]
+    already: tuple[str, ...]
+    failed: Mapping[str, ClusterMirrorError]

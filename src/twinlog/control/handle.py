@@ -1,0 +1,184 @@
+"""The commands that change mirrors: each looks at the image and returns the records to append and the reply.
+
+Nothing changes here; the records, once committed, are replayed into every image. A command that cannot be done at all
+raises a ClusterMirrorError; what fails for one topic is a value in the reply, and the other topics go on.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from twinlog.config.mirror import MirrorConfig, check_mirror_name
+from twinlog.control.checks import (
+    check_adoptable,
+    check_direction,
+    check_ids,
+    check_not_elsewhere,
+    check_same,
+    check_selected,
+    check_source,
+    check_source_not_recreated,
+    check_stopped,
+    find_mirror,
+    not_ours,
+)
+from twinlog.control.commands import Create, Created, FoundTopic, Handled, Start, Started, Stop, Stopped
+from twinlog.control.image import Image
+from twinlog.control.lifecycle import DesiredState
+from twinlog.control.records import Change, MirrorRecord, Tombstone, TopicRecord
+from twinlog.control.selection import Selection, names_in
+from twinlog.errors import ClusterMirrorAlreadyExists, ClusterMirrorError
+
+
+def create(image: Image, command: Create) -> Handled[Created]:
+    """Create a mirror.
+
+    Raises InvalidRequest (name, loop), ClusterMirrorAlreadyExists, InvalidConfig.
+    """
+    name = command.mirror
+    check_mirror_name(name)
+    if name in image.mirrors:
+        raise ClusterMirrorAlreadyExists(f"Mirror '{name}' already exists")
+    configs = MirrorConfig.from_properties(command.configs, command.origin).raw
+    check_source(name, command.source_cluster_id, command.destination_cluster_id)
+    record = MirrorRecord(name, dict(configs), command.source_cluster_id)
+    return Handled((record,), Created(name))
+
+
+def start(image: Image, command: Start) -> Handled[Started]:
+    """Start topics of a mirror and remember its patterns.
+
+    Raises UnknownClusterMirror. Patterns are remembered even if no topic is found, except names whose start failed.
+    """
+    mirror = find_mirror(image, command.mirror, "not found or has no configuration")
+    include = command.include or tuple(topic.name for topic in command.topics)
+    wanted = Selection.of(mirror.configs).started(include, command.exclude)
+    sorting = _Starting(image, command, wanted, names_in(include))
+    for topic in sorted(command.topics, key=lambda found: found.name):
+        sorting.sort(topic)
+    kept = tuple(pattern for pattern in include if pattern not in sorting.failed)
+    configs = Selection.of(mirror.configs).started(kept, command.exclude).into(mirror.configs)
+    stopped = _excluded_now(image, mirror.mirror, wanted)
+    reply = Started(
+        mirror=mirror.mirror,
+        started=tuple(sorting.records),
+        already=tuple(sorting.already),
+        pending=tuple(sorted(sorting.pending)),
+        excluded=tuple(sorting.excluded),
+        stopped=tuple(record.topic for record in stopped),
+        failed=sorting.failed,
+    )
+    begun = (change for name in sorting.records for change in sorting.records[name])
+    return Handled((*_changed(mirror, configs), *begun, *stopped), reply)
+
+
+def stop(image: Image, command: Stop) -> Handled[Stopped]:
+    """Stop topics of a mirror and keep them from being discovered again.
+
+    Raises UnknownClusterMirror. A topic that only a regex matched and that is not this mirror's is left alone.
+    """
+    mirror = find_mirror(image, command.mirror)
+    patterns = command.patterns or command.topics
+    named = names_in(patterns)
+    records: list[TopicRecord] = []
+    already: list[str] = []
+    failed: dict[str, ClusterMirrorError] = {}
+    for name in sorted(named.union(command.topics, _own_matches(image, mirror.mirror, patterns))):
+        record = image.topic(mirror.mirror, name)
+        problem = not_ours(image, mirror.mirror, name, exists=name in command.topics)
+        if problem is not None:
+            failed.update({name: problem} if name in named else {})
+        elif record is None or record.desired is DesiredState.STOPPED:
+            already.append(name)
+        else:
+            records.append(replace(record, desired=DesiredState.STOPPED))
+    kept = tuple(pattern for pattern in patterns if pattern not in failed)
+    configs = Selection.of(mirror.configs).stopped(kept).into(mirror.configs)
+    reply = Stopped(mirror.mirror, tuple(record.topic for record in records), tuple(already), failed)
+    return Handled((*_changed(mirror, configs), *records), reply)
+
+
+class _Starting:
+    """Sorts the found topics of one start command by what becomes of each."""
+
+    def __init__(self, image: Image, command: Start, wanted: Selection, named: frozenset[str]) -> None:
+        self._image = image
+        self._command = command
+        self._wanted = wanted
+        self._named = named
+        self.records: dict[str, tuple[Change, ...]] = {}
+        self.already: list[str] = []
+        self.pending = set(named)
+        self.excluded: list[str] = []
+        self.failed: dict[str, ClusterMirrorError] = {}
+
+    def sort(self, found: FoundTopic) -> None:
+        """Put one topic where it belongs."""
+        name = found.name
+        if found.partitions > 0 or self._image.topic(self._command.mirror, name) is not None:
+            self.pending.discard(name)
+        if self._wanted.excludes(name) and name not in self._named:
+            self.excluded.append(name)
+            return
+        try:
+            self._start(found)
+        except ClusterMirrorError as problem:
+            self.pending.discard(name)
+            self.failed[name] = problem
+
+    def _start(self, found: FoundTopic) -> None:
+        mirror = self._command.mirror
+        record = self._image.topic(mirror, found.name)
+        check_selected(mirror, found.name, self._wanted)
+        check_direction(mirror, found.name, self._command.reverse)
+        check_ids(self._image, mirror, found)
+        check_not_elsewhere(self._image, mirror, found.name)
+        if record is not None and record.desired is DesiredState.MIRRORING:
+            check_same(record, found)
+            self.already.append(found.name)
+            return
+        if record is not None:
+            check_stopped(self._image, record)
+            check_source_not_recreated(record, found)
+        if found.partitions > 0:
+            check_adoptable(record, found)
+            self.records[found.name] = _begun(self._image, mirror, found)
+
+
+def _begun(image: Image, mirror: str, found: FoundTopic) -> tuple[Change, ...]:
+    """The topic's new record; stored states that are about other topics than these are removed."""
+    record = TopicRecord(
+        mirror=mirror,
+        topic=found.name,
+        desired=DesiredState.MIRRORING,
+        source_topic_id=found.source_topic_id,
+        destination_topic_id=found.destination_topic_id,
+        partitions=found.partitions,
+    )
+    former = image.topic(mirror, found.name)
+    if former is not None and _same_twins(former, found):
+        return (record,)
+    stale = image.partitions_of(mirror, found.name)
+    return (record, *(Tombstone(partition.key) for partition in stale))
+
+
+def _same_twins(record: TopicRecord, found: FoundTopic) -> bool:
+    return (record.source_topic_id, record.destination_topic_id) == (found.source_topic_id, found.destination_topic_id)
+
+
+def _excluded_now(image: Image, mirror: str, wanted: Selection) -> list[TopicRecord]:
+    """The mirror's active topics that match an exclude, as stopped."""
+    return [
+        replace(record, desired=DesiredState.STOPPED)
+        for record in image.topics_of(mirror)
+        if record.desired is not DesiredState.STOPPED and wanted.excludes(record.topic)
+    ]
+
+
+def _own_matches(image: Image, mirror: str, patterns: Iterable[str]) -> list[str]:
+    """The mirror's topics that the patterns match: some may not exist at the destination yet."""
+    chosen = Selection(include=tuple(patterns), exclude=())
+    return [record.topic for record in image.topics_of(mirror) if chosen.includes(record.topic)]
+
+
+def _changed(mirror: MirrorRecord, configs: Mapping[str, str]) -> tuple[MirrorRecord, ...]:
+    return () if configs == mirror.configs else (replace(mirror, configs=configs),)

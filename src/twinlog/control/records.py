@@ -1,0 +1,192 @@
+"""The records of `__mirror_state`: what the control plane stores, as values.
+
+Each record has a `key` (its type's name, then what identifies it); a later record with the same key replaces the
+earlier one, a `Tombstone` removes it. The key fields are the record's first fields. A mirror's coordinator is the
+owner of its shard (`sharding`). Who writes what:
+
+| record                          | written by                                     |
+|---------------------------------|------------------------------------------------|
+| `MirrorRecord`, `TopicRecord`   | admin commands; the mirror's coordinator      |
+| `PartitionRecord`               | the worker that owns the partition's shard     |
+| `ShardRecord`, `ProgressRecord` | the worker that owns the shard                 |
+| `WorkerRecord`                  | that worker                                    |
+"""
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+from uuid import UUID
+
+from twinlog.control.lifecycle import DesiredState, PartitionState
+
+Key = tuple[str | int, ...]
+"""A record's identity: `("partition", "my-mirror", "my-topic", 3)`."""
+
+NO_TOPIC_ID = UUID(int=0)
+"""The id of a topic that has none (brokers before 2.8) or does not exist yet."""
+
+UNKNOWN_OFFSET = -1
+NEVER_RETRY = -1
+
+
+def topic_id_text(topic_id: UUID) -> str:
+    """A topic id as Kafka's tools print it: unpadded base64url of its 16 bytes (`org.apache.kafka.common.Uuid`)."""
+    return base64.urlsafe_b64encode(topic_id.bytes).decode("ascii").rstrip("=")
+
+
+def parse_topic_id(text: str) -> UUID:
+    """Read what `topic_id_text` or Kafka's tools printed; ValueError for anything else."""
+    try:
+        return UUID(bytes=base64.b64decode(text + "==", altchars=b"-_", validate=True))
+    except (ValueError, binascii.Error):
+        raise ValueError(
+            f"'{text}' is not a topic id: expected 22 characters of base64url, as Kafka prints them"
+        ) from None
+
+
+class _Keyed:
+    """Gives a record its key: the type's name, then its first `KEY_FIELDS`."""
+
+    __slots__ = ()
+    TYPE: ClassVar[str]
+    KEY_FIELDS: ClassVar[tuple[str, ...]]
+
+    @property
+    def key(self) -> Key:
+        return (self.TYPE, *(getattr(self, name) for name in self.KEY_FIELDS))
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorRecord(_Keyed):
+    """One mirror: its configs as given (secrets only by reference) and its source cluster's id ("" while unknown)."""
+
+    TYPE: ClassVar[str] = "mirror"
+    KEY_FIELDS: ClassVar[tuple[str, ...]] = ("mirror",)
+
+    mirror: str
+    configs: Mapping[str, str]
+    source_cluster_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRecord(_Keyed):
+    """One topic of one mirror: what is desired, and which topics on both sides were meant (NO_TOPIC_ID: none yet)."""
+
+    TYPE: ClassVar[str] = "topic"
+    KEY_FIELDS: ClassVar[tuple[str, ...]] = ("mirror", "topic")
+
+    mirror: str
+    topic: str
+    desired: DesiredState
+    source_topic_id: UUID
+    destination_topic_id: UUID
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRecord(_Keyed):
+    """One partition's actual state.
+
+    - `producer_id`, `producer_epoch`: P and the highest epoch known of it; -1: none yet.
+    - `checked_offset`: the tail check may begin here.
+    - `last_mirrored_offset`: the destination's end (the next offset, not the last) when this was written; -1: unknown.
+    - `long_runs`: a long blank run may have left a transactional id of this partition's own at the destination.
+    - `retry_attempt`: retries made since the last success; NEVER_RETRY when only an operator can help.
+    - `previous_state`: where a FAILED partition returns to.
+    - the two topic ids: of the topics that this state is about; with others in the TopicRecord, it is stale.
+    """
+
+    TYPE: ClassVar[str] = "partition"
+    KEY_FIELDS: ClassVar[tuple[str, ...]] = ("mirror", "topic", "partition")
+
+    mirror: str
+    topic: str
+    partition: int
+    state: PartitionState
+    producer_id: int = -1
+    producer_epoch: int = -1
+    checked_offset: int = UNKNOWN_OFFSET
+    last_mirrored_offset: int = UNKNOWN_OFFSET
+    long_runs: bool = False
+    error: str = ""
+    retry_attempt: int = 0
+    previous_state: PartitionState = PartitionState.UNKNOWN
+    source_topic_id: UUID = NO_TOPIC_ID
+    destination_topic_id: UUID = NO_TOPIC_ID
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRecord(_Keyed):
+    """Who owns a shard; `released`: the owner gave it up in order, so a successor need not wait for the lease's end."""
+
+    TYPE: ClassVar[str] = "shard"
+    KEY_FIELDS: ClassVar[tuple[str, ...]] = ("shard",)
+
+    shard: int
+    worker: str
+    released: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRecord(_Keyed):
+    """A worker process, for `describe` and for people: where it runs, and when it last wrote (wall clock)."""
+
+    TYPE: ClassVar[str] = "worker"
+    KEY_FIELDS: ClassVar[tuple[str, ...]] = ("worker",)
+
+    worker: str
+    host: str
+    pid: int
+    started_ms: int
+    beat_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One partition's published offsets; -1 where unknown. All are next offsets, as Kafka counts log ends."""
+
+    mirror: str
+    topic: str
+    partition: int
+    source_log_start: int
+    source_high_watermark: int
+    source_stable_offset: int
+    destination_log_start: int
+    destination_end: int
+    waiting_for_transaction: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressRecord(_Keyed):
+    """All figures of one shard at one time (`at_ms`, wall clock of the worker)."""
+
+    TYPE: ClassVar[str] = "progress"
+    KEY_FIELDS: ClassVar[tuple[str, ...]] = ("shard",)
+
+    shard: int
+    worker: str
+    at_ms: int
+    figures: tuple[Figure, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """Removes the record with this key; one that removes nothing is fine."""
+
+    key: Key
+
+
+Record = MirrorRecord | TopicRecord | PartitionRecord | ShardRecord | WorkerRecord | ProgressRecord
+Change = Record | Tombstone
+"""What the log is a sequence of."""
+
+RECORD_TYPES: tuple[type[Record], ...] = (
+    MirrorRecord,
+    TopicRecord,
+    PartitionRecord,
+    ShardRecord,
+    WorkerRecord,
+    ProgressRecord,
+)
