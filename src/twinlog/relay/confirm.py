@@ -1,0 +1,72 @@
+"""The only place where progress moves: what an answer means for where a partition stands."""
+
+from twinlog.errors import GiveWay, PartitionFailed, TakeOverAnew
+from twinlog.relay.progress import Accepted, Answer, Displaced, LeaseLost, Plan, Progress, Refused, Unknown
+
+MESSAGE_TOO_LARGE = {10, 18}
+TOPIC_AUTHORIZATION_FAILED = 29
+CLUSTER_AUTHORIZATION_FAILED = 31
+# Refused before the log was touched, and no sign of another writer: the log can be read at once.
+HARMLESS = {19}
+# Our own mistake, or a topic config that somebody changed: sending the same again cannot help.
+OUR_MISTAKE = {32, 48, 87}
+
+
+def confirm(progress: Progress, plan: Plan, answer: Answer) -> Progress:
+    """Where the partition stands after `answer`.
+
+    Raises TakeOverAnew where the destination's log has to be read first (`settle` says whether to wait before),
+    GiveWay where the lease is gone, PartitionFailed where going on would be wrong.
+    """
+    if isinstance(answer, Accepted):
+        return plan.after
+    raise _surprise(progress, answer)
+
+
+def _surprise(progress: Progress, answer: Refused | Unknown | Displaced | LeaseLost) -> Exception:
+    where = progress.where
+    if isinstance(answer, Displaced):
+        return PartitionFailed(
+            f"{where}: what belongs at offset {answer.expected} was appended at offset {answer.found}. Somebody "
+            f"else writes to this mirror topic. Nothing more is written. Stop the topic, remove the other writer, "
+            f"delete the destination topic and start it again."
+        )
+    if isinstance(answer, LeaseLost):
+        return GiveWay(f"{where}: the lease ran out before offset {answer.first} could be sent")
+    if isinstance(answer, Unknown):
+        return TakeOverAnew(f"{where}: no answer for what was sent from offset {answer.first} on: {answer.reason}")
+    return _refusal(progress, answer)
+
+
+def _refusal(progress: Progress, refused: Refused) -> Exception:
+    where = progress.where
+    said = f" ({refused.message})" if refused.message else ""
+    if refused.code in MESSAGE_TOO_LARGE:
+        return PartitionFailed(
+            f"{where}: the batch at offset {refused.first} has {refused.size} bytes, more than the destination "
+            f"takes{said}. Raise max.message.bytes of the destination topic (and message.max.bytes of its brokers) "
+            f"above the source's; it is tried again by itself.",
+            retriable=True,
+        )
+    if refused.code == TOPIC_AUTHORIZATION_FAILED:
+        return PartitionFailed(
+            f"{where}: the destination refuses the write at offset {refused.first}. Grant WRITE on topic "
+            f"{where.topic} to the worker's principal; it is tried again by itself.",
+            retriable=True,
+        )
+    if refused.code == CLUSTER_AUTHORIZATION_FAILED:
+        return PartitionFailed(
+            f"{where}: the destination refuses the marker at offset {refused.first}. Grant ALTER or CLUSTER_ACTION "
+            f"on CLUSTER to the worker's principal; it is tried again by itself.",
+            retriable=True,
+        )
+    if refused.code in OUR_MISTAKE:
+        return PartitionFailed(
+            f"{where}: the destination refuses the batch at offset {refused.first} with error {refused.code}{said}. "
+            f"Compare the configs of the destination topic with those that a mirror needs, then stop and start the "
+            f"topic."
+        )
+    return TakeOverAnew(
+        f"{where}: the destination answered error {refused.code} at offset {refused.first}{said}",
+        settle=refused.code not in HARMLESS,
+    )

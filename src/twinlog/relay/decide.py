@@ -1,0 +1,168 @@
+"""What to do with what was fetched. Everything that can go wrong at the source has a name here."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from twinlog.batch.records import rewritten
+from twinlog.batch.scan import Blank, Data, readable
+from twinlog.batch.view import Batch
+from twinlog.errors import CorruptBatch, PartitionFailed, RefreshLeader, TakeOverAnew, TwinlogError
+from twinlog.names import TopicPartition
+from twinlog.relay.progress import (
+    Chunk,
+    Fail,
+    Fetched,
+    FetchRefused,
+    Forward,
+    Nudge,
+    Progress,
+    Realign,
+    Refetch,
+    Stop,
+    Verdict,
+)
+
+OFFSET_OUT_OF_RANGE = 1
+# Set by the fetcher where the broker answered with a diverging epoch (KIP-595).
+DIVERGED = -1000
+AUTHORIZATION = {29: "READ on the source topic", 31: "access to the source cluster"}
+TOPIC_GONE = {3, 100, 103}
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What holds for a partition as long as its stream lasts.
+
+    `may_blank` is false where the destination grants no right to write markers (ALTER or CLUSTER_ACTION on the
+    cluster).
+    """
+
+    may_blank: bool = True
+
+
+def decide(progress: Progress, fetched: Fetched, terms: Terms) -> Verdict:
+    """Judge one fetched value; nothing here changes anything."""
+    if isinstance(fetched, Chunk):
+        return _decide_chunk(progress, fetched, terms)
+    if isinstance(fetched, FetchRefused):
+        return _decide_refusal(progress, fetched)
+    return _decide_nudge(fetched)
+
+
+def _decide_nudge(nudge: Nudge) -> Verdict:
+    return Stop() if nudge.surprise is None else Realign(nudge.surprise)
+
+
+def _decide_refusal(progress: Progress, refused: FetchRefused) -> Verdict:
+    where = progress.where
+    if refused.code == OFFSET_OUT_OF_RANGE:
+        return Realign(f"{where}: the source does not have offset {progress.position}")
+    if refused.code == DIVERGED:
+        return Fail(
+            f"{where}: the source was truncated (unclean leader election): it diverges from what was mirrored at "
+            f"offset {refused.reason}, the mirror stands at {progress.position}. Nothing more is written. Stop the "
+            f"topic and keep the destination as it is, or delete the destination topic and start it again."
+        )
+    if refused.code in AUTHORIZATION:
+        right = AUTHORIZATION[refused.code]
+        return Fail(
+            f"{where}: the source cluster refuses the read at offset {progress.position}. "
+            f"Grant {right} to the mirror's principal; it is tried again by itself.",
+            retriable=True,
+        )
+    if refused.code in TOPIC_GONE:
+        return Realign(f"{where}: the source no longer knows this topic under its recorded id")
+    return Refetch(f"{where}: the source answered {refused.reason or refused.code}")
+
+
+def _decide_chunk(progress: Progress, chunk: Chunk, terms: Terms) -> Verdict:
+    if chunk.position != progress.position:
+        return Realign(f"{progress.where}: fetched from {chunk.position}, but the next offset is {progress.position}")
+    if chunk.log_start_offset > progress.position:
+        return Realign(f"{progress.where}: the source log now starts at {chunk.log_start_offset}")
+    try:
+        items, next_offset = _read(chunk, progress)
+    except CorruptBatch as error:
+        return Fail(str(error))
+    if not items and len(chunk.records):
+        return Refetch(f"{progress.where}: the source returned a cut batch at offset {progress.position}")
+    if not terms.may_blank and any(isinstance(item, Blank) for item in items):
+        return _no_right(progress, items)
+    return Forward(items, next_offset)
+
+
+def _read(chunk: Chunk, progress: Progress) -> tuple[tuple[Batch | Blank, ...], int]:
+    scan = readable(
+        chunk.records,
+        position=chunk.position,
+        stable=chunk.last_stable_offset,
+        aborted=chunk.aborted,
+        where=progress.where,
+    )
+    if scan.items or len(chunk.records) or not chunk.conclusive or chunk.last_stable_offset <= chunk.position:
+        return _sendable(scan.items, chunk.position, progress.where), scan.next_offset
+    # Compaction removed everything up to the last stable offset; no batch will ever stand for these offsets.
+    return (Blank(chunk.position, chunk.last_stable_offset - 1),), chunk.last_stable_offset
+
+
+def _sendable(items: Iterable[Data | Blank], position: int, where: TopicPartition) -> tuple[Batch | Blank, ...]:
+    """The same, with each batch in a form that a broker accepts, and a blank wherever a batch has a hole."""
+    out: list[Batch | Blank] = []
+    for item in items:
+        if isinstance(item, Blank):
+            _blank(out, item.first, item.last)
+            position = item.last + 1
+            continue
+        batch = item.batch
+        if isinstance(batch, Batch) and batch.whole and not batch.log_append_time and batch.base_offset == position:
+            out.append(batch)
+            position = batch.next_offset
+            continue
+        for piece in rewritten(batch, from_offset=position, where=where):
+            _blank(out, position, piece.base_offset - 1)
+            out.append(piece)
+            position = piece.next_offset
+        _blank(out, position, batch.next_offset - 1)
+        position = max(position, batch.next_offset)
+    return tuple(out)
+
+
+def _blank(out: list[Batch | Blank], first: int, last: int) -> None:
+    """Add a blank, joined with one directly before it; an empty one is none."""
+    if first > last:
+        return
+    before = out[-1] if out else None
+    if isinstance(before, Blank):
+        out[-1] = Blank(before.first, last)
+    else:
+        out.append(Blank(first, last))
+
+
+def _no_right(progress: Progress, items: tuple[Batch | Blank, ...]) -> Verdict:
+    at = next(n for n, item in enumerate(items) if isinstance(item, Blank))
+    if at > 0:
+        # What stands before the blank can be mirrored; the next round fails with nothing in its hands.
+        return Forward(items[:at], items[at - 1].next_offset)
+    return Fail(
+        f"{progress.where}: offset {progress.position} of the source is a transaction marker, an aborted or a "
+        f"compacted record, and the destination grants no right to write markers. Grant ALTER or CLUSTER_ACTION on "
+        f"CLUSTER to the worker's principal; it is tried again by itself.",
+        retriable=True,
+    )
+
+
+class Stopped(TwinlogError):
+    """The pump was asked to end, and nothing is in flight."""
+
+
+def forwarded(verdict: Verdict) -> Forward:
+    """What is to be sent on; every other verdict ends the pump's turning and becomes the error that says how."""
+    if isinstance(verdict, Forward):
+        return verdict
+    if isinstance(verdict, Refetch):
+        raise RefreshLeader(verdict.reason)
+    if isinstance(verdict, Realign):
+        raise TakeOverAnew(verdict.reason)
+    if isinstance(verdict, Fail):
+        raise PartitionFailed(verdict.reason, retriable=verdict.retriable)
+    raise Stopped("asked to stop")

@@ -1,0 +1,111 @@
+"""The destination as the pump sees it: `append` takes a plan and says what became of it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from zlib import crc32
+
+from twinlog.errors import TwinlogError
+from twinlog.names import TopicPartition
+from twinlog.relay.lanes import DataLane
+from twinlog.relay.lease import Lease
+from twinlog.relay.longrun import LONG_RUN, LongRun
+from twinlog.relay.markers import MarkerJob, MarkerLane
+from twinlog.relay.progress import Accepted, Answer, BlankStep, DataStep, Plan, Unknown
+from twinlog.wire.cluster import Cluster
+from twinlog.wire.metadata import Leader
+
+# A broker handles one request a connection at a time, so markers of many partitions go over several connections.
+DATA_LANES, MARKER_LANES = 2, 4
+# All in-sync replicas: an acknowledgement then means that the high watermark has passed the batch.
+ACKS_ALL = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """What an owner's streaming of one partition is bound to: the leader it found at takeover, and its lease.
+
+    `before_long_run` records in the state that the partition's own transactional id may have something open.
+    """
+
+    where: TopicPartition
+    leader: Leader
+    lease: Lease
+    fill_id: str
+    compacted: bool
+    max_message_bytes: int
+    before_long_run: Callable[[int], Awaitable[None]]
+
+
+class Destination:
+    """All lanes of this worker into the destination cluster."""
+
+    def __init__(self, cluster: Cluster, *, timeout_s: float = 30.0) -> None:
+        self.cluster = cluster
+        self.timeout_s = timeout_s
+        self._data: dict[tuple[int, int], DataLane] = {}
+        self._markers: dict[tuple[int, int], MarkerLane] = {}
+        self._opening = asyncio.Lock()
+
+    def __repr__(self) -> str:
+        return f"Destination({len(self._data)} data lanes, {len(self._markers)} marker lanes)"
+
+    async def append(self, stream: Stream, plan: Plan) -> Answer:
+        """Write the plan's steps in order; the first answer that is not Accepted ends it."""
+        for step in plan.steps:
+            try:
+                answer = await self._step(stream, step)
+            except TwinlogError as error:
+                first = step.first if isinstance(step, BlankStep) else step.sends[0].batch.first
+                answer = Unknown(first, str(error))
+            if not isinstance(answer, Accepted):
+                return answer
+        return Accepted()
+
+    async def _step(self, stream: Stream, step: DataStep | BlankStep) -> Answer:
+        if isinstance(step, DataStep):
+            lane = await self._data_lane(stream)
+            return await lane.append(stream.where, step.sends, stream.lease)
+        if step.count >= LONG_RUN:
+            return await LongRun(self, stream, step).write()
+        return await self.markers(stream, step)
+
+    async def markers(self, stream: Stream, step: BlankStep, *, coordinator_epoch: int = 0) -> Answer:
+        """Write a run of blanks as markers of the step's producer id."""
+        job = MarkerJob(
+            stream.where, step.first, step.count, producer=(step.producer_id, step.epoch), lease=stream.lease
+        )
+        job.probe = step.probe
+        job.coordinator_epoch = coordinator_epoch
+        job.leader = stream.leader
+        lane = await self._marker_lane(stream)
+        return await lane.append(job)
+
+    async def close(self) -> None:
+        """End every lane; the cluster's connections are the cluster's own to close."""
+        for lane in self._markers.values():
+            await lane.close()
+        self._markers.clear()
+        self._data.clear()
+
+    async def _data_lane(self, stream: Stream) -> DataLane:
+        key = (stream.leader.node, _lane(stream.where, DATA_LANES))
+        async with self._opening:
+            lane = self._data.get(key)
+            if lane is None or lane.closed:
+                connection = await self.cluster.lane(stream.leader.node, f"data-{key[1]}")
+                lane = self._data[key] = DataLane(connection, acks=ACKS_ALL, timeout_s=self.timeout_s)
+        return lane
+
+    async def _marker_lane(self, stream: Stream) -> MarkerLane:
+        key = (stream.leader.node, _lane(stream.where, MARKER_LANES))
+        async with self._opening:
+            lane = self._markers.get(key)
+            if lane is None or lane.closed:
+                connection = await self.cluster.lane(stream.leader.node, f"markers-{key[1]}")
+                lane = self._markers[key] = MarkerLane(connection, timeout_s=self.timeout_s)
+        return lane
+
+
+def _lane(where: TopicPartition, lanes: int) -> int:
+    return crc32(str(where).encode()) % lanes

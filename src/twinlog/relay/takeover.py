@@ -1,0 +1,271 @@
+"""Finds out where the destination's log really ends and under which (producer id, epoch, sequence) it goes on.
+
+The log is the only truth about progress. What the state remembers of a partition is used for three things only: to
+know that the topic is the one that was meant, where the tail check may begin, and which producer a log that retention
+has emptied had.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from uuid import UUID
+
+from twinlog.batch.edit import next_sequence
+from twinlog.batch.scan import batches
+from twinlog.batch.view import Batch
+from twinlog.errors import PartitionFailed, RetryLater, UnsupportedVersion
+from twinlog.names import TopicPartition
+from twinlog.relay.progress import Progress
+from twinlog.relay.tailcheck import Sides, check_tail
+from twinlog.wire.cluster import Cluster
+from twinlog.wire.codes import code_name
+from twinlog.wire.ops import (
+    EARLIEST,
+    LATEST,
+    Producer,
+    describe_producers,
+    init_producer_id,
+    list_offsets,
+    read_log,
+)
+
+log = logging.getLogger("twinlog.takeover")
+
+# What a former owner or a lost connection had under way must have arrived, or be lost for good, by then.
+SETTLE_S = 2.0
+SETTLE_WITHIN_S = 60.0
+POLL_S = 0.1
+# An answer later than this says that the broker was busy or frozen: what it holds back may still come.
+PROMPT_S = 1.0
+# Where the broker cannot be asked for a producer's epoch, this far above what the state remembers.
+EPOCHS_ABOVE_STATE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the state remembers of a partition; -1 for nothing.
+
+    `checked_offset` is where the tail check may begin (below it, it was made before). `long_runs` says that the
+    partition's own transactional id may have something open.
+    """
+
+    producer_id: int = -1
+    producer_epoch: int = -1
+    checked_offset: int = -1
+    long_runs: bool = False
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing was ever written to this partition by a mirror."""
+        return self.producer_id < 0
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Log starts and ends of both sides; the source's end is its last stable offset."""
+
+    source_start: int
+    source_end: int
+    start: int
+    end: int
+
+
+async def settled_end(cluster: Cluster, where: TopicPartition, clock: Callable[[], float]) -> int:
+    """The destination's log end, once it has stood still for `SETTLE_S` with the high watermark at it.
+
+    Raises RetryLater after `SETTLE_WITHIN_S`.
+    """
+    began = since = clock()
+    seen = -1
+    while clock() - began < SETTLE_WITHIN_S:
+        asked = clock()
+        end = await _offset(cluster, where, LATEST, replica_id=-2)
+        mark = await _offset(cluster, where, LATEST)
+        now = clock()
+        if end != seen or mark != end or now - asked > PROMPT_S:
+            seen, since = end, now
+        elif now - since >= SETTLE_S:
+            return end
+        await asyncio.sleep(POLL_S)
+    raise RetryLater(f"{where}: the destination's log end does not come to rest within {SETTLE_WITHIN_S:.0f} s")
+
+
+async def bounds_of(sides: Sides, where: TopicPartition) -> Bounds:
+    """Where both logs start and end just now."""
+    return Bounds(
+        source_start=await _offset(sides.source, where, EARLIEST),
+        source_end=await _offset(sides.source, where, LATEST, read_committed=True),
+        start=await _offset(sides.destination, where, EARLIEST),
+        end=await _offset(sides.destination, where, LATEST, replica_id=-2),
+    )
+
+
+async def take_over(
+    sides: Sides, where: TopicPartition, known: Known, *, fill_id: str, settle: bool, clock: Callable[[], float]
+) -> tuple[Progress, Bounds]:
+    """Read where the destination ends, prove that its tail is the source's, and say how to go on.
+
+    Raises PartitionFailed where the destination is not what it should be, RetryLater and RefreshLeader where it cannot
+    be told just now.
+    """
+    filler = await _abort_long_run(sides.destination, fill_id) if known.long_runs else None
+    if settle or filler is not None:
+        await settled_end(sides.destination, where, clock)
+    bounds = await bounds_of(sides, where)
+    _refuse_wrong(where, known, bounds)
+    first = max(known.checked_offset, bounds.start, bounds.source_start)
+    await check_tail(sides, where, first, bounds.end)
+    progress = await _resume(sides.destination, where, known, bounds, filler)
+    log.info("%s: goes on at offset %d (source %d to %d)", where, bounds.end, bounds.source_start, bounds.source_end)
+    return progress, bounds
+
+
+def _refuse_wrong(where: TopicPartition, known: Known, bounds: Bounds) -> None:
+    advice = "Stop the topic, keep what you need of it, delete the destination topic and start it again."
+    if known.is_new and bounds.end > 0 and bounds.end < bounds.source_start:
+        raise PartitionFailed(
+            f"{where}: the destination topic already holds offsets {bounds.start} to {bounds.end - 1}, which the "
+            f"source (from {bounds.source_start} on) does not have. Nothing is written. {advice}"
+        )
+    if bounds.end < known.checked_offset:
+        raise PartitionFailed(
+            f"{where}: the destination ends at {bounds.end}, but had been mirrored to {known.checked_offset}: "
+            f"{known.checked_offset - bounds.end} offsets are lost there. Nothing more is written. {advice}"
+        )
+    if known.checked_offset >= 0 and bounds.source_start > bounds.end:
+        raise PartitionFailed(
+            f"{where}: retention overtook the mirror. It wants offset {bounds.end}, the source now starts at "
+            f"{bounds.source_start}: {bounds.source_start - bounds.end} offsets were deleted before they were "
+            f"mirrored. {advice}"
+        )
+
+
+async def _abort_long_run(cluster: Cluster, fill_id: str) -> Producer:
+    """Fence and abort what a former owner may have open, and wait until its markers are written."""
+    deadline = asyncio.get_running_loop().time() + SETTLE_WITHIN_S
+    while True:
+        try:
+            return await init_producer_id(cluster, fill_id)
+        except RetryLater:
+            if asyncio.get_running_loop().time() > deadline:
+                raise
+        await asyncio.sleep(POLL_S)
+
+
+async def _resume(
+    cluster: Cluster, where: TopicPartition, known: Known, bounds: Bounds, filler: Producer | None
+) -> Progress:
+    last = await _last_batch(cluster, where, bounds)
+    if known.is_new:
+        # Whoever wrote what is there (an adopted topic), its producer ids are not ours to use.
+        fresh = await init_producer_id(cluster)
+        return Progress(where, bounds.end, fresh.id, epoch=0, sequence=0, spent_epoch=0, data_timestamp_ms=_stamp(last))
+    if last is not None and last.producer_id >= 0 and (filler is None or last.producer_id != filler.id):
+        if last.control:
+            return _behind_marker(where, bounds.end, last)
+        if not last.transactional:
+            return _behind_data(where, bounds.end, last, known)
+    floor = await _epoch_floor(cluster, where, known)
+    return Progress(
+        where,
+        bounds.end,
+        known.producer_id,
+        epoch=floor + 1,
+        sequence=0,
+        spent_epoch=floor + 1,
+        data_timestamp_ms=_stamp(last),
+    )
+
+
+def _behind_data(where: TopicPartition, end: int, last: Batch, known: Known) -> Progress:
+    same = last.producer_id == known.producer_id
+    return Progress(
+        where,
+        end,
+        last.producer_id,
+        epoch=last.producer_epoch,
+        sequence=next_sequence(last.base_sequence, last.count),
+        spent_epoch=max(last.producer_epoch, known.producer_epoch if same else 0),
+        last_timestamp_ms=last.max_timestamp,
+        data_timestamp_ms=last.max_timestamp,
+    )
+
+
+def _behind_marker(where: TopicPartition, end: int, last: Batch) -> Progress:
+    return Progress(
+        where,
+        end,
+        last.producer_id,
+        epoch=last.producer_epoch + 1,
+        sequence=0,
+        spent_epoch=last.producer_epoch,
+        last_timestamp_ms=last.max_timestamp,
+    )
+
+
+async def _last_batch(cluster: Cluster, where: TopicPartition, bounds: Bounds) -> Batch | None:
+    if bounds.end <= bounds.start:
+        return None
+    chunk = await read_log(cluster, where, bounds.end - 1, max_bytes=65_536, read_committed=False)
+    if chunk.error:
+        raise RetryLater(f"{where}: the destination answers {code_name(chunk.error)} at offset {bounds.end - 1}")
+    found = None
+    for batch in batches(chunk.records, where):
+        found = batch
+    return found if isinstance(found, Batch) else None
+
+
+async def _epoch_floor(cluster: Cluster, where: TopicPartition, known: Known) -> int:
+    """The highest epoch that the producer may have used here, where the log's end no longer tells."""
+    try:
+        active = await describe_producers(cluster, where)
+    except UnsupportedVersion:
+        return known.producer_epoch + EPOCHS_ABOVE_STATE
+    epochs = [producer.epoch for producer in active if producer.producer_id == known.producer_id]
+    return max([known.producer_epoch, *epochs])
+
+
+async def _offset(
+    cluster: Cluster, where: TopicPartition, at: int, *, replica_id: int = -1, read_committed: bool = False
+) -> int:
+    listed = (await list_offsets(cluster, {where: at}, replica_id=replica_id, read_committed=read_committed))[where]
+    if listed.error:
+        raise RetryLater(f"{where}: a log end cannot be told just now: {code_name(listed.error)}")
+    return listed.offset
+
+
+def _stamp(last: Batch | None) -> int | None:
+    return None if last is None or last.control else last.max_timestamp
+
+
+class TopicIds:
+    """Checks that the topics on both sides are still the ones that were meant."""
+
+    def __init__(self, sides: Sides, topic: str, *, source: UUID, destination: UUID) -> None:
+        self._sides = sides
+        self._topic = topic
+        self._expected = (source, destination)
+        self._missing = 0
+
+    async def check(self) -> None:
+        """Raises PartitionFailed where a topic was deleted (seen twice in a row) or created again, else returns."""
+        await self._one(self._sides.destination, self._expected[1], "destination")
+        await self._one(self._sides.source, self._expected[0], "source")
+        self._missing = 0
+
+    async def _one(self, cluster: Cluster, expected: UUID, side: str) -> None:
+        info = (await cluster.topics([self._topic])).get(self._topic)
+        if info is None or info.error == 3:
+            self._missing += 1
+            if self._missing < 2:
+                raise RetryLater(f"{self._topic}: the {side} says that there is no such topic; asking once more")
+            raise PartitionFailed(f"The {side} topic is deleted.")
+        if info.error:
+            raise RetryLater(f"{self._topic}: the {side} answers {code_name(info.error)} when asked for the topic")
+        if expected.int and info.id.int and info.id != expected:
+            raise PartitionFailed(
+                f"{self._topic}: the {side} topic was deleted and created again: its id was {expected} and is now "
+                f"{info.id}. Nothing more is written. Stop the topic, keep what you need, delete the destination "
+                f"topic and start it again."
+            )

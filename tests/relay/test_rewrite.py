@@ -1,0 +1,85 @@
+"""What `relay.rewrite` plans for data and blanks."""
+
+from typing import Any
+
+from twinlog.batch.scan import Blank, batches
+from twinlog.batch.view import Batch
+from twinlog.relay.progress import BlankStep, DataStep, Forward
+from twinlog.relay.rewrite import rewrite
+
+NOW, GUARD = 1_100_000, 500_000
+
+
+def _items(*raws: bytes) -> tuple[Batch, ...]:
+    return tuple(batch for batch in batches(memoryview(b"".join(raws))) if isinstance(batch, Batch))
+
+
+def test_consecutive_batches_are_one_step_with_running_sequences(made: Any) -> None:
+    """Producer id, epoch and sequence spell the position."""
+    plan = rewrite(made.progress(), Forward(_items(made.data(100), made.data(103, 2)), 105), now_ms=NOW, guard_ms=GUARD)
+    (step,) = plan.steps
+    assert isinstance(step, DataStep)
+    headers = [Batch(memoryview(send.batch.header + bytes(send.batch.body))) for send in step.sends]
+    assert [(b.producer_id, b.producer_epoch, b.base_sequence, b.base_offset) for b in headers] == [
+        (7, 2, 40, 0),
+        (7, 2, 43, 0),
+    ]
+    assert [send.batch.first for send in step.sends] == [100, 103]
+    assert all(batch.crc_ok() for batch in headers)
+    assert (plan.after.position, plan.after.sequence) == (105, 45)
+
+
+def test_blank_between_data_takes_the_next_epoch(made: Any) -> None:
+    """Data, blank, data: three steps, three epochs, the sequence starting over behind the blank."""
+    first, last = _items(made.data(100), made.data(105))
+    plan = rewrite(
+        made.progress(first_marker=False), Forward((first, Blank(103, 104), last), 108), now_ms=NOW, guard_ms=GUARD
+    )
+    _, blank, data = plan.steps
+    assert blank == BlankStep(103, 2, 7, 3, probe=False, timestamp_ms=1_000_000)
+    assert isinstance(data, DataStep)
+    batch = Batch(memoryview(data.sends[0].batch.header + bytes(data.sends[0].batch.body)))
+    assert (batch.producer_epoch, batch.base_sequence) == (4, 0)
+    assert plan.after.position == 108
+
+
+def test_first_blank_of_an_owner_is_probed(made: Any) -> None:
+    """The log end is read directly before and after a new owner's first marker."""
+    plan = rewrite(made.progress(), Forward((Blank(100, 100),), 101), now_ms=NOW, guard_ms=GUARD)
+    (step,) = plan.steps
+    assert isinstance(step, BlankStep)
+    assert step.probe
+
+
+def test_batch_behind_a_fresh_one_may_be_pipelined(made: Any) -> None:
+    """The broker knows the producer, so a resend or reordering is refused by it."""
+    plan = rewrite(made.progress(), Forward(_items(made.data(100), made.data(103)), 106), now_ms=NOW, guard_ms=GUARD)
+    (step,) = plan.steps
+    assert isinstance(step, DataStep)
+    assert [send.barrier for send in step.sends] == [False, False]
+
+
+def test_batch_behind_an_old_one_waits_for_it(made: Any) -> None:
+    """Old timestamps switch the broker's guard off: one request in flight."""
+    old = made.data(100, timestamp=1)
+    plan = rewrite(made.progress(), Forward(_items(old, made.data(103)), 106), now_ms=NOW, guard_ms=GUARD)
+    (step,) = plan.steps
+    assert isinstance(step, DataStep)
+    assert [send.barrier for send in step.sends] == [False, True]
+
+
+def test_first_batch_of_a_producer_goes_alone(made: Any) -> None:
+    """Before its first batch the broker knows nothing of a producer."""
+    progress = made.progress(last_timestamp_ms=None)
+    plan = rewrite(progress, Forward(_items(made.data(100), made.data(103)), 106), now_ms=NOW, guard_ms=GUARD)
+    (step,) = plan.steps
+    assert isinstance(step, DataStep)
+    assert [send.barrier for send in step.sends] == [True, False]
+
+
+def test_unknown_guard_means_no_pipelining(made: Any) -> None:
+    """With a guard of 0 nothing but a batch of this very moment or the future counts as fresh."""
+    plan = rewrite(made.progress(), Forward(_items(made.data(100), made.data(103)), 106), now_ms=NOW, guard_ms=0)
+    (step,) = plan.steps
+    assert isinstance(step, DataStep)
+    assert [send.barrier for send in step.sends] == [True, True]
