@@ -1,0 +1,62 @@
+"""The progress that a worker publishes, shard by shard; at most `REPEAT_S` old while the worker lives."""
+
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+
+from twinlog.control.records import Change, Figure, ProgressRecord
+from twinlog.control.sharding import shard_of
+from twinlog.service.shards import Shards
+from twinlog.service.supervisor import Supervisor
+
+# What has not changed is published again after this, so that its age stays below five seconds.
+REPEAT_S = 3.0
+
+
+class Figures:
+    """Collects what has changed since it was published last."""
+
+    def __init__(self, worker: str, shards_count: int) -> None:
+        self._worker = worker
+        self._count = shards_count
+        self._published: dict[int, tuple[tuple[Figure, ...], float]] = {}
+        self.shards: Shards | None = None
+
+    def due(self) -> Sequence[Change]:
+        """Records to publish now."""
+        if self.shards is None:
+            return ()
+        by_shard: dict[int, list[Figure]] = defaultdict(list)
+        for supervisor in self.shards.supervisors:
+            figure = _figure(supervisor)
+            if figure is not None:
+                shard = shard_of(figure.mirror, figure.topic, figure.partition, self._count)
+                by_shard[shard].append(figure)
+        now, wall_ms = time.monotonic(), time.time_ns() // 1_000_000
+        due: list[Change] = []
+        for shard, figures in by_shard.items():
+            told, at = self._published.get(shard, ((), float("-inf")))
+            current = tuple(figures)
+            if current != told or now - at >= REPEAT_S:
+                self._published[shard] = (current, now)
+                due.append(ProgressRecord(shard, self._worker, wall_ms, current))
+        return due
+
+
+def _figure(supervisor: Supervisor) -> Figure | None:
+    relay = supervisor.relay
+    if relay is None or relay.position < 0:
+        return None
+    source = relay.figures
+    waiting = source.high_watermark > source.last_stable_offset >= 0 and relay.position >= source.last_stable_offset
+    return Figure(
+        mirror=supervisor.mirror,
+        topic=supervisor.topic,
+        partition=supervisor.partition,
+        source_log_start=source.log_start_offset,
+        source_high_watermark=source.high_watermark,
+        source_stable_offset=source.last_stable_offset,
+        destination_log_start=relay.destination_start,
+        destination_end=relay.position,
+        waiting_for_transaction=waiting,
+    )

@@ -1,0 +1,143 @@
+"""Which shards this worker owns, by Kafka's group membership with incremental rebalancing (KIP-429).
+
+librdkafka's consumer runs in a thread of its own; nothing is ever consumed. A shard that is taken away is given up
+before the group goes on: the callback waits, within a bound, until the worker has handed it over.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Collection
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import Any
+
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
+
+from twinlog.config.client import ClientSettings
+from twinlog.config.security import Security
+from twinlog.state.topic import STATE_TOPIC
+
+log = logging.getLogger("twinlog.membership")
+
+GROUP = "twinlog-workers"
+# A worker that died is noticed after this; 6 s is the least that a stock broker accepts.
+SESSION_TIMEOUT_MS, HEARTBEAT_MS = 6_000, 1_000
+POLL_S = 0.1
+# For handing shards over in a rebalance; the session outlasts it, since heartbeats go on in librdkafka's own thread.
+HAND_OVER_WITHIN_S = 20.0
+LEAVE_WITHIN_S = 10.0
+
+
+class Membership:
+    """A member of the group of workers; `on_gained` and `on_lost` run on the event loop."""
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        *,
+        on_gained: Callable[[Collection[int]], None],
+        on_taken: Callable[[Collection[int]], Awaitable[None]],
+        client_id: str,
+    ) -> None:
+        self._config = librdkafka_config(settings) | {
+            "client.id": client_id,
+            "group.id": GROUP,
+            "partition.assignment.strategy": "cooperative-sticky",
+            "session.timeout.ms": SESSION_TIMEOUT_MS,
+            "heartbeat.interval.ms": HEARTBEAT_MS,
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "latest",
+            "topic.metadata.refresh.interval.ms": 30_000,
+            "logger": logging.getLogger("twinlog.librdkafka"),
+        }
+        self._on_gained = on_gained
+        self._on_taken = on_taken
+        self._loop = asyncio.get_running_loop()
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._serve, name="twinlog-membership", daemon=True)
+        self.trouble = ""
+
+    def start(self) -> None:
+        """Join the group."""
+        self._thread.start()
+
+    async def leave(self) -> None:
+        """Leave the group at once, so that the others take over without waiting for the session to end."""
+        self._ending.set()
+        await asyncio.to_thread(self._thread.join, LEAVE_WITHIN_S)
+
+    def _serve(self) -> None:
+        consumer = Consumer(self._config)
+        try:
+            consumer.subscribe([STATE_TOPIC], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
+            while not self._ending.is_set():
+                message = consumer.poll(POLL_S)
+                error = message.error() if message is not None else None
+                if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001  # its public name
+                    self.trouble = str(error)
+                    log.warning("membership: %s", error)
+        finally:
+            consumer.close()
+
+    def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        gained = [TopicPartition(p.topic, p.partition, OFFSET_END) for p in partitions]
+        try:
+            consumer.incremental_assign(gained)
+            if gained:
+                consumer.pause(gained)
+        except KafkaException as error:
+            log.warning("membership: %s", error)
+        self._loop.call_soon_threadsafe(self._on_gained, [p.partition for p in partitions])
+
+    def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        if partitions:
+            taken = asyncio.run_coroutine_threadsafe(self._hand_over([p.partition for p in partitions]), self._loop)
+            try:
+                taken.result(HAND_OVER_WITHIN_S)
+            except FutureTimeout:
+                log.warning("membership: shards could not be handed over within %.0f s", HAND_OVER_WITHIN_S)
+        try:
+            consumer.incremental_unassign(partitions)
+        except KafkaException as error:
+            log.info("membership: %s", error)
+
+    async def _hand_over(self, shards: Collection[int]) -> None:
+        await self._on_taken(shards)
+
+
+def librdkafka_config(settings: ClientSettings) -> dict[str, Any]:
+    """Our connection settings in librdkafka's names."""
+    config: dict[str, Any] = {
+        "bootstrap.servers": ",".join(f"{host}:{port}" for host, port in settings.bootstrap),
+        "security.protocol": settings.security.protocol,
+    }
+    return config | _tls(settings.security) | _sasl(settings.security)
+
+
+def _tls(security: Security) -> dict[str, Any]:
+    if "SSL" not in security.protocol:
+        return {}
+    named = {
+        "ssl.ca.location": security.ssl_truststore_location,
+        "ssl.ca.pem": security.ssl_truststore_certificates,
+        "ssl.certificate.location": security.ssl_keystore_location,
+        "ssl.key.location": security.ssl_keystore_location,
+        "ssl.certificate.pem": security.ssl_keystore_certificate_chain,
+        "ssl.key.pem": security.ssl_keystore_key,
+        "ssl.key.password": security.ssl_key_password,
+    }
+    config: dict[str, Any] = {name: value for name, value in named.items() if value}
+    config["ssl.endpoint.identification.algorithm"] = "https" if security.ssl_check_hostname else "none"
+    return config
+
+
+def _sasl(security: Security) -> dict[str, Any]:
+    if not security.protocol.startswith("SASL"):
+        return {}
+    named = {
+        "sasl.mechanism": security.sasl_mechanism,
+        "sasl.username": security.sasl_username,
+        "sasl.password": security.sasl_password,
+    }
+    return {name: value for name, value in named.items() if value}

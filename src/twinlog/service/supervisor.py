@@ -1,0 +1,325 @@
+"""Moves one mirror partition from its actual state to the desired one, and writes each state down.
+
+The only writer of the partition's record, as long as its worker holds the lease and the shard.
+"""
+
+import asyncio
+import logging
+import random
+from dataclasses import dataclass, replace
+
+from twinlog.config.mirror import MirrorConfig
+from twinlog.control.image import Image
+from twinlog.control.lifecycle import DesiredState, PartitionState, check
+from twinlog.control.records import NEVER_RETRY, MirrorRecord, PartitionRecord, TopicRecord
+from twinlog.errors import (
+    AuthenticationFailed,
+    AuthorizationFailed,
+    BadInput,
+    GiveWay,
+    PartitionFailed,
+    RefreshLeader,
+    RetryLater,
+    TwinlogError,
+    UnsupportedVersion,
+)
+from twinlog.names import TopicPartition
+from twinlog.relay.decide import Terms
+from twinlog.relay.destination import Destination
+from twinlog.relay.lease import Lease
+from twinlog.relay.partition import Claim, PartitionRelay
+from twinlog.relay.progress import Progress
+from twinlog.relay.takeover import Known
+from twinlog.service.facts import FactFinder
+from twinlog.service.keeper import Keeper
+from twinlog.service.sources import Sources
+from twinlog.wire.ops import LATEST, list_offsets
+
+log = logging.getLogger("twinlog.partition")
+
+LEASE_POLL_S = 0.1
+UNFINISHED = {PartitionState.LOG_ALIGNMENT, PartitionState.UNKNOWN}
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all supervisors of a worker share."""
+
+    image: Image
+    keeper: Keeper
+    lease: Lease
+    sources: Sources
+    destination: Destination
+    facts: FactFinder
+
+
+class Supervisor:
+    """One partition under this worker, from the claim of its shard to its release."""
+
+    def __init__(self, around: Surroundings, key: tuple[str, str, int], *, settle: bool) -> None:
+        self.mirror, self.topic, self.partition = key
+        self.where = TopicPartition(self.topic, self.partition)
+        self.relay: PartitionRelay | None = None
+        self._around = around
+        self._settle = settle
+        self._changed = asyncio.Event()
+        self._releasing = False
+        self._attempt = 0
+        self._moved_from = -1
+        self.record = self._stored()
+        self._task = asyncio.create_task(self._run(), name=f"partition {self.where}")
+
+    def __repr__(self) -> str:
+        return f"Supervisor({self.mirror} {self.where}, {self.record.state.name})"
+
+    @property
+    def state(self) -> PartitionState:
+        """The state written last."""
+        return self.record.state
+
+    def poke(self) -> None:
+        """Look at the desired state again."""
+        self._changed.set()
+        if self.relay is not None and self._desired() is not DesiredState.MIRRORING:
+            self.relay.stop()
+
+    async def release(self, within_s: float) -> bool:
+        """End in order; True where nothing of ours is in flight any more. After `within_s` it is cut off."""
+        self._releasing = True
+        self._changed.set()
+        if self.relay is not None:
+            self.relay.stop()
+        done, _ = await asyncio.wait({self._task}, timeout=within_s)
+        if not done:
+            await self.cut_off()
+        return bool(done) and not self._task.cancelled() and self._task.exception() is None
+
+    async def cut_off(self) -> None:
+        """End at once, whatever is in flight."""
+        # Under Python 3.11 a task may survive a cancellation that meets a timeout; it is repeated until it is over.
+        while not self._task.done():
+            self._task.cancel()
+            await asyncio.wait({self._task}, timeout=0.5)
+
+    # Desired and stored
+
+    def _topic_record(self) -> TopicRecord | None:
+        return self._around.image.topic(self.mirror, self.topic)
+
+    def _desired(self) -> DesiredState:
+        record = self._topic_record()
+        return DesiredState.STOPPED if record is None else record.desired
+
+    def _stored(self) -> PartitionRecord:
+        """The stored record, or a new one where none is stored or the stored one is about topics that are gone."""
+        topic = self._topic_record()
+        stored = self._around.image.partition(self.mirror, self.topic, self.partition)
+        fresh = PartitionRecord(self.mirror, self.topic, self.partition, PartitionState.UNKNOWN)
+        if topic is None:
+            return stored or fresh
+        ids = (topic.source_topic_id, topic.destination_topic_id)
+        if stored is None or (stored.source_topic_id, stored.destination_topic_id) != ids:
+            return replace(fresh, source_topic_id=ids[0], destination_topic_id=ids[1])
+        return stored
+
+    async def _write(self, state: PartitionState, **changes: object) -> None:
+        check(self.record.state, state)
+        changed = replace(self.record, state=state, **changes)  # type: ignore[arg-type]  # names are the record's own
+        if state is not self.record.state:
+            log.info("%s of mirror %s: %s", self.where, self.mirror, state.name)
+        await self._around.keeper.put(changed)
+        self.record = changed
+
+    # The loop
+
+    async def _run(self) -> None:
+        while not self._releasing:
+            self._changed.clear()
+            try:
+                if self._desired() is DesiredState.MIRRORING:
+                    await self._mirror()
+                else:
+                    await self._rest()
+            except GiveWay as error:
+                await self._without_lease(error)
+
+    async def _mirror(self) -> None:
+        if self.record.state is PartitionState.FAILED and self.record.retry_attempt == NEVER_RETRY:
+            await self._changed.wait()
+            return
+        try:
+            await self._relay_once()
+        except PartitionFailed as error:
+            await self._failed(str(error), retriable=error.retriable)
+        except (RetryLater, RefreshLeader, AuthenticationFailed, AuthorizationFailed, UnsupportedVersion) as error:
+            await self._failed(str(error), retriable=True)
+        except GiveWay:
+            raise
+        except BadInput as error:
+            await self._failed(str(error), retriable=True)
+        except Exception as error:  # a mistake of ours must not take the other partitions with it
+            log.exception("%s of mirror %s: unexpected error", self.where, self.mirror)
+            await self._failed(f"unexpected error, please report it: {error!r}", retriable=False)
+
+    async def _relay_once(self) -> None:
+        around = self._around
+        mirror = around.image.mirrors.get(self.mirror)
+        topic = self._topic_record()
+        if mirror is None or topic is None:
+            await self._changed.wait()
+            return
+        self.record = self._current()
+        await self._begin()
+        source = await around.sources.get(mirror)
+        facts = await around.facts.of(self.topic)
+        record = self.record
+        claim = Claim(
+            where=self.where,
+            source_topic_id=topic.source_topic_id,
+            destination_topic_id=topic.destination_topic_id,
+            fill_id=f"twinlog-fill-{self.mirror}-{self.topic}-{self.partition}",
+            known=self._known(record),
+            settle=self._settle,
+            compacted=facts.compacted,
+            max_message_bytes=facts.max_message_bytes,
+            terms=Terms(may_blank=facts.may_blank),
+            guard_ms=facts.guard_ms,
+        )
+        # Only the first takeover may do without the settle wait; what comes later has had something in flight.
+        self._settle = True
+        self._moved_from = -1
+        relay = PartitionRelay(claim, source=source, destination=around.destination, lease=around.lease, ledger=self)
+        self.relay = relay
+        try:
+            if self._releasing or self._desired() is not DesiredState.MIRRORING:
+                return
+            await relay.run()
+            # It ended with every answer in.
+            self._settle = False
+        finally:
+            self._keep(relay)
+            self.relay = None
+
+    def _current(self) -> PartitionRecord:
+        """The own record, unless the topic was started anew with other ids meanwhile."""
+        topic = self._topic_record()
+        if topic is None:
+            return self.record
+        ids = (topic.source_topic_id, topic.destination_topic_id)
+        return self.record if (self.record.source_topic_id, self.record.destination_topic_id) == ids else self._stored()
+
+    async def _begin(self) -> None:
+        if self.record.state in {PartitionState.UNKNOWN, PartitionState.STOPPED, PartitionState.FAILED}:
+            await self._write(PartitionState.LOG_ALIGNMENT)
+
+    def _known(self, record: PartitionRecord) -> Known:
+        published = self._around.image.published(self.mirror, self.topic, self.partition)
+        checked = record.checked_offset
+        if checked >= 0 and published is not None and record.state is PartitionState.MIRRORING:
+            checked = max(checked, published.figure.destination_end)
+        return Known(record.producer_id, record.producer_epoch, checked, record.long_runs)
+
+    def _keep(self, relay: PartitionRelay) -> None:
+        """Take over into the record what the relay came to know; written with the next state."""
+        progress = relay.progress
+        if progress is None:
+            return
+        self.record = replace(
+            self.record,
+            producer_id=progress.producer_id,
+            producer_epoch=max(progress.spent_epoch, progress.epoch),
+            checked_offset=progress.position if self.record.checked_offset >= 0 else self.record.checked_offset,
+            last_mirrored_offset=progress.position,
+        )
+
+    async def _rest(self) -> None:
+        """Reach PAUSED or STOPPED, and wait there."""
+        desired = self._desired()
+        passing, there = {
+            DesiredState.PAUSED: (PartitionState.PAUSING, PartitionState.PAUSED),
+            DesiredState.STOPPED: (PartitionState.STOPPING, PartitionState.STOPPED),
+        }[desired]
+        self.record = self._current()
+        if self.record.state is not there:
+            if self.record.state is not passing:
+                await self._write(passing)
+            await self._write(there, last_mirrored_offset=await self._end(), error="", retry_attempt=0)
+        await self._changed.wait()
+
+    async def _end(self) -> int:
+        """The destination's end; what is known of it where the destination does not answer."""
+        cluster = self._around.destination.cluster
+        try:
+            listed = (await list_offsets(cluster, {self.where: LATEST}))[self.where]
+        except TwinlogError as error:
+            log.warning("%s: the destination's end cannot be told: %s", self.where, error)
+            return self.record.last_mirrored_offset
+        return self.record.last_mirrored_offset if listed.error else listed.offset
+
+    async def _failed(self, reason: str, *, retriable: bool) -> None:
+        config = self._mirror_config()
+        attempt, most = self._attempt, config.failed_retry_max_attempts
+        again = retriable and attempt < most
+        before = self.record.state if self.record.state is not PartitionState.FAILED else self.record.previous_state
+        log.error("%s of mirror %s: FAILED: %s", self.where, self.mirror, reason)
+        await self._write(
+            PartitionState.FAILED,
+            error=reason,
+            retry_attempt=attempt if retriable else NEVER_RETRY,
+            previous_state=before,
+        )
+        if not again:
+            await self._changed.wait()
+            return
+        self._attempt += 1
+        ceiling_s = config.failed_retry_max_backoff_ms / 1000
+        wait_s = min(ceiling_s, config.failed_retry_initial_backoff_ms / 1000 * 2**attempt)
+        await self._changed_within(wait_s * random.uniform(0.8, 1.2))  # noqa: S311  # spreads retries, guards nothing
+
+    def _mirror_config(self) -> MirrorConfig:
+        mirror: MirrorRecord | None = self._around.image.mirrors.get(self.mirror)
+        try:
+            return MirrorConfig.from_properties(mirror.configs if mirror else {}, self.mirror)
+        except BadInput:
+            return MirrorConfig()
+
+    async def _without_lease(self, error: GiveWay) -> None:
+        lease = self._around.lease
+        log.warning("%s of mirror %s: %s", self.where, self.mirror, error)
+        self._settle = True
+        while not lease.valid() and not self._releasing:
+            if lease.is_fenced:
+                raise error
+            await asyncio.sleep(LEASE_POLL_S)
+
+    async def _changed_within(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+
+    # What the relay asks to remember (`relay.partition.Ledger`)
+
+    async def took_producer(self, progress: Progress) -> None:
+        """Remember the partition's producer id."""
+        await self._write(self.record.state, producer_id=progress.producer_id, producer_epoch=progress.epoch)
+
+    async def mirroring(self, progress: Progress) -> None:
+        """Remember that both sides agree up to the position."""
+        if self._moved_from >= 0 and progress.position > self._moved_from:
+            self._attempt = 0
+        self._moved_from = progress.position
+        await self._write(
+            PartitionState.MIRRORING,
+            producer_id=progress.producer_id,
+            producer_epoch=max(progress.spent_epoch, progress.epoch),
+            checked_offset=progress.position,
+            last_mirrored_offset=progress.position,
+            error="",
+            retry_attempt=self._attempt,
+        )
+
+    async def before_long_run(self, progress: Progress, epoch: int) -> None:
+        """Remember that the partition's own transactional id may have something open."""
+        await self._write(self.record.state, producer_id=progress.producer_id, producer_epoch=epoch, long_runs=True)

@@ -1,0 +1,62 @@
+"""Looks after idle partitions: whether the log end is where it should be, and whether the source's start has moved."""
+
+import asyncio
+import logging
+
+from twinlog.errors import TwinlogError
+from twinlog.names import TopicPartition
+from twinlog.relay.partition import PartitionRelay
+from twinlog.relay.prefix import follow_log_start
+from twinlog.service.shards import Shards
+from twinlog.wire.cluster import Cluster
+from twinlog.wire.ops import LATEST, list_offsets
+
+log = logging.getLogger("twinlog.sweep")
+
+SWEEP_EVERY_S = 1.0
+# Deleting what the source has deleted is not urgent; each is a request to every replica.
+STARTS_EVERY = 5
+
+
+class Sweep:
+    """Runs beside the relays of a worker."""
+
+    def __init__(self, cluster: Cluster, shards: Shards) -> None:
+        self._cluster = cluster
+        self._shards = shards
+
+    async def run(self) -> None:
+        """Sweep once a second until cancelled; trouble with the destination is the relays' own to notice."""
+        turn = 0
+        while True:
+            await asyncio.sleep(SWEEP_EVERY_S)
+            turn += 1
+            try:
+                await self._ends()
+                if turn % STARTS_EVERY == 0:
+                    await self._starts()
+            except TwinlogError as error:
+                log.info("the destination could not be looked at: %s", error)
+
+    def _idle(self) -> dict[TopicPartition, PartitionRelay]:
+        relays = (supervisor.relay for supervisor in self._shards.supervisors)
+        return {relay.where: relay for relay in relays if relay is not None and relay.streaming_idle}
+
+    async def _ends(self) -> None:
+        relays = self._idle()
+        if not relays:
+            return
+        before = {where: relay.position for where, relay in relays.items()}
+        ends = await list_offsets(self._cluster, dict.fromkeys(relays, LATEST), replica_id=-2, timeout_s=5.0)
+        for where, relay in relays.items():
+            listed = ends[where]
+            still = relay.streaming_idle and relay.position == before[where]
+            if still and not listed.error and listed.offset != before[where]:
+                relay.surprise(f"{where}: the destination ends at {listed.offset}, not at {before[where]}")
+
+    async def _starts(self) -> None:
+        for relay in list(self._idle().values()):
+            start = min(relay.figures.log_start_offset, relay.position)
+            if start > relay.destination_start >= 0:
+                await follow_log_start(self._cluster, relay.where, start)
+                relay.destination_start = start

@@ -1,0 +1,151 @@
+"""A worker process: everything that is started and falls to its share runs here, until it is told to end."""
+
+import asyncio
+import logging
+import signal
+import sys
+import uuid
+from contextlib import suppress
+
+from twinlog.config.client import ClientSettings
+from twinlog.errors import GiveWay, RefreshLeader, RetryLater, TakeOverAnew, TwinlogError
+from twinlog.relay.destination import Destination
+from twinlog.relay.inbox import Budget
+from twinlog.relay.lease import Lease
+from twinlog.service.facts import FactFinder
+from twinlog.service.figures import Figures
+from twinlog.service.keeper import Keeper
+from twinlog.service.membership import Membership
+from twinlog.service.shards import Shards, lease_id
+from twinlog.service.sources import Sources
+from twinlog.service.supervisor import Surroundings
+from twinlog.service.sweep import Sweep
+from twinlog.state.log import StateLog
+from twinlog.state.writer import StateWriter
+from twinlog.wire.cluster import Cluster
+
+log = logging.getLogger("twinlog.worker")
+
+# Fetched and not yet appended, over all partitions: enough to keep two brokers busy, far below the memory we promise.
+BUFFER_BYTES = 32 * 1_048_576
+CONNECT_WITHIN_S = 30.0
+AGAIN_AFTER_S = 1.0
+# Longer than one renewal may hang, shorter than the lease, so that an attempt that hangs costs no more than the lease.
+COMMIT_WITHIN_S = 10.0
+END_WITHIN_S = 9.0
+
+
+class Worker:
+    """One incarnation of a worker: one lease, one membership. A worker that was fenced begins a new one."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self.id = uuid.uuid4().hex[:12]
+        self.served = False
+        self._settings = settings
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Run until `stopping` is set. Raises GiveWay where another worker has fenced this one."""
+        cluster = await Cluster.connect(
+            self._settings, client_id=f"twinlog-worker-{self.id}", timeout_s=CONNECT_WITHIN_S
+        )
+        try:
+            await self._serve(cluster, stopping)
+        finally:
+            await cluster.close()
+
+    async def _serve(self, cluster: Cluster, stopping: asyncio.Event) -> None:
+        state = await StateLog.open(cluster, create=True)
+        image = await state.load(to_stable=True)
+        lease = Lease(asyncio.get_running_loop().time)
+        writer = StateWriter(
+            cluster, state, lease_id(self.id), commit_timeout_s=COMMIT_WITHIN_S, clock=asyncio.get_running_loop().time
+        )
+        await writer.fence()
+        figures = Figures(self.id, state.shards)
+        keeper = Keeper(writer, lease, worker=self.id, figures=figures.due)
+        sources, destination = Sources(Budget(BUFFER_BYTES)), Destination(cluster)
+        around = Surroundings(image, keeper, lease, sources, destination, FactFinder(cluster))
+        shards = figures.shards = Shards(state, around, worker=self.id)
+        membership = Membership(
+            self._settings, on_gained=shards.gained, on_taken=shards.taken, client_id=f"twinlog-worker-{self.id}"
+        )
+        tasks = {
+            asyncio.create_task(keeper.run(), name="lease"),
+            asyncio.create_task(state.follow(image, shards.changed), name="follow the state"),
+            asyncio.create_task(Sweep(cluster, shards).run(), name="sweep"),
+        }
+        log.info("worker %s runs on cluster %s, %d shards", self.id, cluster.cluster_id, state.shards)
+        self.served = True
+        membership.start()
+        try:
+            await _until_first(tasks, stopping)
+            await shards.release_all()
+        finally:
+            await shards.cut_off()
+            await membership.leave()
+            await _cancelled(tasks)
+            await destination.close()
+            await sources.close()
+            log.info("worker %s has ended", self.id)
+
+
+async def _until_first(tasks: set["asyncio.Task[None]"], stopping: asyncio.Event) -> None:
+    """Return when `stopping` is set; a task that ends by itself has failed, and its error is raised."""
+    waiting = asyncio.create_task(stopping.wait(), name="stop")
+    try:
+        done, _ = await asyncio.wait({*tasks, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        for task in done - {waiting}:
+            task.result()
+    finally:
+        waiting.cancel()
+
+
+async def _cancelled(tasks: set["asyncio.Task[None]"]) -> None:
+    pending = set(tasks)
+    while pending:
+        for task in pending:
+            task.cancel()
+        _, pending = await asyncio.wait(pending, timeout=0.5)
+    for task in tasks:
+        with suppress(asyncio.CancelledError, TwinlogError):
+            task.result()
+
+
+async def _run(settings: ClientSettings) -> int:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    while not stopping.is_set():
+        worker = Worker(settings)
+        try:
+            await worker.run(stopping)
+        except (GiveWay, RetryLater, RefreshLeader, TakeOverAnew) as error:
+            if not worker.served:
+                raise
+            log.warning("%s; begins anew", error)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stopping.wait(), AGAIN_AFTER_S)
+    return 0
+
+
+def run_worker(settings: ClientSettings, *, verbose: bool) -> int:
+    """Run a worker in the foreground until SIGTERM or SIGINT; returns the exit code."""
+    set_up_logging(verbose=verbose)
+    try:
+        import uvloop  # noqa: PLC0415  # absent on platforms without it
+    except ImportError:
+        runner = asyncio.Runner()
+    else:
+        runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+    with runner:
+        return runner.run(_run(settings))
+
+
+def set_up_logging(*, verbose: bool) -> None:
+    """One line per event of interest on stderr."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root = logging.getLogger("twinlog")
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG if verbose else logging.INFO)

@@ -1,0 +1,54 @@
+"""What a worker publishes of its partitions, and how often."""
+
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from twinlog.control.records import ProgressRecord
+from twinlog.relay.inbox import SourceFigures
+from twinlog.service.figures import REPEAT_S, Figures
+
+
+def _supervisor(position: int, figures: SourceFigures) -> Any:
+    relay = SimpleNamespace(position=position, figures=figures, destination_start=0)
+    return SimpleNamespace(mirror="m", topic="t", partition=0, relay=relay)
+
+
+def _figures(*supervisors: Any) -> Figures:
+    figures = Figures("w", 50)
+    figures.shards = SimpleNamespace(supervisors=supervisors)  # type: ignore[assignment]
+    return figures
+
+
+def _one(figures: Figures) -> Any:
+    (record,) = figures.due()
+    assert isinstance(record, ProgressRecord)
+    (figure,) = record.figures
+    return figure
+
+
+def test_changes_are_published_at_once_and_repeated_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unchanged figures come again in time for their age to stay below five seconds."""
+    now = 10.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    figures = _figures(_supervisor(5, SourceFigures(0, 9, 9)))
+    assert len(figures.due()) == 1
+    assert figures.due() == []
+    now += REPEAT_S
+    assert len(figures.due()) == 1
+    assert REPEAT_S < 5
+
+
+def test_waiting_for_a_transaction_is_told_only_when_that_is_all_that_is_missing() -> None:
+    """Behind a source with an open transaction there may still be decided data to copy."""
+    assert _one(_figures(_supervisor(7, SourceFigures(0, 9, 7)))).waiting_for_transaction
+    assert not _one(_figures(_supervisor(5, SourceFigures(0, 9, 7)))).waiting_for_transaction
+    assert not _one(_figures(_supervisor(9, SourceFigures(0, 9, 9)))).waiting_for_transaction
+
+
+def test_partition_before_its_takeover_has_no_figures() -> None:
+    """Lag 0 must not be reported before anything is known."""
+    assert _figures(_supervisor(-1, SourceFigures())).due() == []
+    assert _figures(SimpleNamespace(mirror="m", topic="t", partition=0, relay=None)).due() == []

@@ -1,0 +1,36 @@
+"""How our connection settings read in librdkafka's names."""
+
+from twinlog.config.client import ClientSettings
+from twinlog.service.membership import librdkafka_config
+
+
+def _config(**properties: str) -> dict[str, object]:
+    named = {name.replace("_", "."): value for name, value in properties.items()}
+    return librdkafka_config(ClientSettings.from_properties(named, bootstrap="a:1,b:2"))
+
+
+def test_plain_connection() -> None:
+    """Addresses and protocol, nothing else."""
+    assert _config() == {"bootstrap.servers": "a:1,b:2", "security.protocol": "PLAINTEXT"}
+
+
+def test_scram_over_tls() -> None:
+    """User, password, mechanism; the host name is checked unless switched off."""
+    config = _config(
+        security_protocol="SASL_SSL",
+        sasl_mechanism="SCRAM-SHA-512",
+        sasl_jaas_config=(
+            'org.apache.kafka.common.security.scram.ScramLoginModule required username="u" password="p";'
+        ),
+        ssl_truststore_location="/etc/ca.pem",
+    )
+    assert config["sasl.mechanism"] == "SCRAM-SHA-512"
+    assert (config["sasl.username"], config["sasl.password"]) == ("u", "p")
+    assert config["ssl.ca.location"] == "/etc/ca.pem"
+    assert config["ssl.endpoint.identification.algorithm"] == "https"
+
+
+def test_host_name_check_can_be_switched_off() -> None:
+    """As in Kafka's clients: an empty algorithm."""
+    config = _config(security_protocol="SSL", ssl_endpoint_identification_algorithm="")
+    assert config["ssl.endpoint.identification.algorithm"] == "none"
