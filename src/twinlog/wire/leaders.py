@@ -18,7 +18,12 @@ A = TypeVar("A")
 UNKNOWN_TOPIC_PATIENCE_S = 3.0
 
 # Codes that pass by themselves, once the leader is asked for again where it moved.
-PASSING = codes.REFRESH | {codes.REQUEST_TIMED_OUT, codes.OFFSET_NOT_AVAILABLE, codes.FETCH_SESSION_ID_NOT_FOUND}
+PASSING = codes.REFRESH | {
+    codes.REQUEST_TIMED_OUT,
+    codes.OFFSET_NOT_AVAILABLE,
+    codes.FETCH_SESSION_ID_NOT_FOUND,
+    codes.THROTTLING_QUOTA_EXCEEDED,
+}
 
 
 @dataclass(frozen=True, slots=True)

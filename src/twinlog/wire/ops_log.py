@@ -298,6 +298,9 @@ def _only_partition(response: FetchResponse) -> "_Fetched | int":
     """Return the one partition that was asked for, or the error of the whole response."""
     if response.error_code:
         return response.error_code
+    if not response.responses:
+        # A client over its quota is answered with nothing at all (`ClientRequestQuotaManager`, `KafkaApis.handleFetch`).
+        return codes.THROTTLING_QUOTA_EXCEEDED
     if len(response.responses) != 1 or len(response.responses[0].partitions) != 1:
         raise ProtocolViolation("A broker answered a Fetch of one partition with none, or with others.")
     return response.responses[0].partitions[0]
