@@ -12,6 +12,7 @@ from twinlog.errors import GiveWay, RefreshLeader, RetryLater, TakeOverAnew, Twi
 from twinlog.relay.destination import Destination
 from twinlog.relay.inbox import Budget
 from twinlog.relay.lease import Lease
+from twinlog.service.discovery import Discovery
 from twinlog.service.facts import FactFinder
 from twinlog.service.figures import Figures
 from twinlog.service.keeper import Keeper
@@ -73,6 +74,7 @@ class Worker:
             asyncio.create_task(keeper.run(), name="lease"),
             asyncio.create_task(state.follow(image, shards.changed), name="follow the state"),
             asyncio.create_task(Sweep(cluster, shards).run(), name="sweep"),
+            asyncio.create_task(Discovery(state, image, shards, sources).run(), name="discovery"),
         }
         log.info("worker %s runs on cluster %s, %d shards", self.id, cluster.cluster_id, state.shards)
         self.served = True

@@ -1,0 +1,85 @@
+"""Finds topics at the source that a mirror's patterns ask for and that were created after the start.
+
+Done by the worker that owns the mirror's shard, each `mirror.metadata.refresh.interval.ms`; what is found is started
+exactly as the start command would.
+"""
+
+import asyncio
+import logging
+import time
+
+from twinlog.admin.starting import StartRequest, start_topics
+from twinlog.config.mirror import MirrorConfig
+from twinlog.control.image import Image
+from twinlog.control.records import MirrorRecord
+from twinlog.control.sharding import mirror_shard
+from twinlog.errors import TwinlogError
+from twinlog.service.shards import Shards
+from twinlog.service.sources import Sources
+from twinlog.state.log import StateLog
+from twinlog.sync.topics import internal_reason, read_topics
+
+log = logging.getLogger("twinlog.discovery")
+
+LOOK_EVERY_S = 1.0
+START_WITHIN_S = 30.0
+
+
+class Discovery:
+    """Refreshes the mirrors whose coordinator this worker is."""
+
+    def __init__(self, state: StateLog, image: Image, shards: Shards, sources: Sources) -> None:
+        self._state = state
+        self._image = image
+        self._shards = shards
+        self._sources = sources
+        self._due: dict[str, float] = {}
+        self._told: dict[str, str] = {}
+
+    async def run(self) -> None:
+        """Refresh each mirror when it is due, until cancelled; one mirror's trouble is not the others'."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            for mirror in list(self._image.mirrors.values()):
+                if mirror_shard(mirror.mirror, self._state.shards) in self._shards.owned and self._is_due(
+                    mirror.mirror
+                ):
+                    await self._refresh_safely(mirror)
+
+    def _is_due(self, mirror: str) -> bool:
+        return time.monotonic() >= self._due.get(mirror, 0.0)
+
+    async def _refresh_safely(self, mirror: MirrorRecord) -> None:
+        name = mirror.mirror
+        interval_s = MirrorConfig().metadata_refresh_interval_ms / 1000
+        try:
+            config = MirrorConfig.from_properties(mirror.configs, f"the configs of mirror {name}")
+            interval_s = config.metadata_refresh_interval_ms / 1000
+            trouble = await self._refresh(mirror, config)
+        except TwinlogError as error:
+            trouble = str(error)
+        if trouble and self._told.get(name) != trouble:
+            log.warning("mirror %s: discovery: %s", name, trouble)
+        self._told[name] = trouble
+        self._due[name] = time.monotonic() + interval_s
+
+    async def _refresh(self, mirror: MirrorRecord, config: MirrorConfig) -> str:
+        """Start what is new; returns what could not be started and why."""
+        if not config.topics_include.elements:
+            return ""
+        source = await self._sources.get(mirror)
+        found, _ = await read_topics(source.cluster, None)
+        new = [
+            name
+            for name, info in found.items()
+            if config.mirrors_topic(name)
+            and self._image.topic(mirror.mirror, name) is None
+            and internal_reason(info) is None
+        ]
+        if not new:
+            return ""
+        request = StartRequest(mirror=mirror.mirror, include=tuple(config.topics_include.elements))
+        result = await start_topics(self._state.cluster, self._state, request, timeout_s=START_WITHIN_S)
+        if result.started:
+            log.info("mirror %s: found and started %s", mirror.mirror, ", ".join(result.started))
+        return "; ".join(f"{name}: {error}" for name, error in result.failed.items())
