@@ -80,7 +80,7 @@ class Keeper:
         changes = [change for group, _ in taken for change in group]
         try:
             await self._commit([*changes, *self._figures(), self._beat()])
-        except BaseException as error:
+        except BaseException as error:  # also a cancellation: those who wait must hear of it
             for _, done in taken:
                 if not done.done():
                     done.set_exception(_passed_on(error))

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from twinlog.control.commands import Handled
 from twinlog.control.image import Image
 from twinlog.control.lifecycle import SETTLED
-from twinlog.control.records import Change, ShardRecord, Tombstone, TopicRecord, WorkerRecord
+from twinlog.control.records import Change, MirrorRecord, ShardRecord, Tombstone, TopicRecord, WorkerRecord
 from twinlog.control.sharding import shard_of
 from twinlog.errors import GiveWay, RetryLater, TwinlogError
 from twinlog.names import TopicPartition
@@ -135,8 +135,10 @@ class Shards:
         for change in changes:
             if isinstance(change, TopicRecord):
                 self._look_at(change)
+            elif isinstance(change, MirrorRecord):
+                self._poke(change.mirror)
             elif isinstance(change, Tombstone) and change.key[0] == "topic":
-                self._gone(str(change.key[1]), str(change.key[2]))
+                self._poke(str(change.key[1]), str(change.key[2]))
 
     # Partitions
 
@@ -153,9 +155,9 @@ class Shards:
             elif topic.desired.name == "MIRRORING" or self._around.image.state(*key) is not settled:
                 self._supervisors[key] = Supervisor(self._around, key, settle=self._owned[shard])
 
-    def _gone(self, mirror: str, topic: str) -> None:
+    def _poke(self, mirror: str, topic: str | None = None) -> None:
         for key, supervisor in self._supervisors.items():
-            if key[:2] == (mirror, topic):
+            if key[0] == mirror and topic in {None, key[1]}:
                 supervisor.poke()
 
     # Claiming
@@ -220,7 +222,7 @@ class Shards:
             others -= {silent}
 
     async def _caught_up(self) -> None:
-        """Wait until the followed image holds all that was committed before our claim: what is desired, what was known."""
+        """Wait until the followed image holds all that was committed before our claim."""
         asked = {TopicPartition(STATE_TOPIC, shard): LATEST for shard in range(self._state.shards)}
         ends = await list_offsets(self._state.cluster, asked, read_committed=True)
         positions = self._around.image.positions

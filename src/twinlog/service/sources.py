@@ -5,7 +5,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from twinlog.config.mirror import MirrorConfig
+from twinlog.config.mirror import MirrorConfig, filters_only_change
 from twinlog.control.records import MirrorRecord
 from twinlog.errors import BadInput, PartitionFailed
 from twinlog.relay.fetch import FetchSettings, Source
@@ -29,6 +29,7 @@ class Sources:
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
         self._connected: dict[str, _Connected] = {}
+        self._retired: list[Source] = []
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def get(self, mirror: MirrorRecord) -> Source:
@@ -39,12 +40,12 @@ class Sources:
         """
         async with self._locks.setdefault(mirror.mirror, asyncio.Lock()):
             known = self._connected.get(mirror.mirror)
-            if known is not None and known.configs == mirror.configs:
+            if known is not None and same_connection(known.configs, mirror.configs):
                 return known.source
-            if known is not None:
-                await known.source.close()
-                del self._connected[mirror.mirror]
             source = await self._connect(mirror)
+            if known is not None:
+                # Relays that still read from it are about to be told; it is closed with the worker.
+                self._retired.append(known.source)
             self._connected[mirror.mirror] = _Connected(mirror.configs, source)
             return source
 
@@ -76,6 +77,19 @@ class Sources:
 
     async def close(self) -> None:
         """End all connections to sources."""
-        for connected in self._connected.values():
-            await connected.source.close()
+        for source in [*(connected.source for connected in self._connected.values()), *self._retired]:
+            await source.close()
         self._connected.clear()
+        self._retired.clear()
+
+
+def same_connection(old: Mapping[str, str], new: Mapping[str, str]) -> bool:
+    """Whether a change of a mirror's configs leaves the connection to its source alone, as that of a filter does."""
+    if old == new:
+        return True
+    try:
+        return filters_only_change(
+            MirrorConfig.from_properties(old, "the old configs"), MirrorConfig.from_properties(new, "the new configs")
+        )
+    except BadInput:
+        return False

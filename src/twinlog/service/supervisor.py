@@ -6,6 +6,7 @@ The only writer of the partition's record, as long as its worker holds the lease
 import asyncio
 import logging
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from twinlog.config.mirror import MirrorConfig
@@ -32,7 +33,7 @@ from twinlog.relay.progress import Progress
 from twinlog.relay.takeover import Known
 from twinlog.service.facts import FactFinder
 from twinlog.service.keeper import Keeper
-from twinlog.service.sources import Sources
+from twinlog.service.sources import Sources, same_connection
 from twinlog.wire.ops import LATEST, list_offsets
 
 log = logging.getLogger("twinlog.partition")
@@ -66,6 +67,7 @@ class Supervisor:
         self._releasing = False
         self._attempt = 0
         self._moved_from = -1
+        self._configs: Mapping[str, str] = {}
         self.record = self._stored()
         self._task = asyncio.create_task(self._run(), name=f"partition {self.where}")
 
@@ -80,7 +82,7 @@ class Supervisor:
     def poke(self) -> None:
         """Look at the desired state again."""
         self._changed.set()
-        if self.relay is not None and self._desired() is not DesiredState.MIRRORING:
+        if self.relay is not None and (self._desired() is not DesiredState.MIRRORING or self._source_changed()):
             self.relay.stop()
 
     async def release(self, within_s: float) -> bool:
@@ -100,6 +102,10 @@ class Supervisor:
         while not self._task.done():
             self._task.cancel()
             await asyncio.wait({self._task}, timeout=0.5)
+
+    def _source_changed(self) -> bool:
+        mirror = self._around.image.mirrors.get(self.mirror)
+        return mirror is not None and not same_connection(self._configs, mirror.configs)
 
     # Desired and stored
 
@@ -170,6 +176,7 @@ class Supervisor:
             return
         self.record = self._current()
         await self._begin()
+        self._configs = mirror.configs
         source = await around.sources.get(mirror)
         facts = await around.facts.of(self.topic)
         record = self.record
