@@ -139,10 +139,10 @@ def _blank(out: list[Batch | Blank], first: int, last: int) -> None:
 
 
 def _no_right(progress: Progress, items: tuple[Batch | Blank, ...]) -> Verdict:
-    at = next(n for n, item in enumerate(items) if isinstance(item, Blank))
+    at, blank = next((n, item) for n, item in enumerate(items) if isinstance(item, Blank))
     if at > 0:
         # What stands before the blank can be mirrored; the next round fails with nothing in its hands.
-        return Forward(items[:at], items[at - 1].next_offset)
+        return Forward(items[:at], blank.first)
     return Fail(
         f"{progress.where}: offset {progress.position} of the source is a transaction marker, an aborted or a "
         f"compacted record, and the destination grants no right to write markers. Grant ALTER or CLUSTER_ACTION on "

@@ -147,7 +147,7 @@ class LocalKafka:
                 node.write_config(self._config_of(node), cluster_id=self.cluster_id)
                 node.start()
             self.wait_ready(timeout_s)
-        except BaseException:
+        except BaseException:  # whatever happened, nothing may be left running
             self.stop()
             raise
 

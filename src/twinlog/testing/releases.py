@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 DEFAULT_VERSION = "4.2.0"
 VERSION_VARIABLE = "TWINLOG_TEST_KAFKA_VERSION"
 REPOSITORY_VARIABLE = "TWINLOG_MAVEN_REPOSITORY"
-CENTRAL = "https://repo.maven.apache.org/maven2"
 
 DOWNLOAD_ATTEMPTS = 3  # a repository that fails three times in a row is down, or the network is
 RETRY_PAUSE_S = 1.0  # more after each failure
@@ -173,7 +172,9 @@ START_FAST = ("-XX:TieredStopAtLevel=1",)
 
 
 def _remote() -> str:
-    return os.environ.get(REPOSITORY_VARIABLE, "") or CENTRAL
+    from jgo.constants import MAVEN_CENTRAL_URL
+
+    return os.environ.get(REPOSITORY_VARIABLE, "") or MAVEN_CENTRAL_URL
 
 
 def _resolve(version: str, repository: Path) -> tuple[Path, ...]:
