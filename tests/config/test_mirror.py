@@ -29,7 +29,7 @@ def test_defaults_are_the_kips() -> None:
     assert (config.topics_include, config.topics_exclude) == (Patterns(), Patterns(("__.*",)))
     assert (config.groups_include, config.groups_exclude) == (Patterns((".*",)), Patterns())
     assert config.acls_include == (AclRule(),)
-    assert config.acls_sync_mode is AclsSyncMode.EXACT
+    assert config.acls_sync_mode is AclsSyncMode.ADDITIVE
     assert (config.start_offset_spec, config.blank_mode) == (StartOffset("earliest"), BlankMode.MARKER)
     assert (config.metadata_refresh_interval_ms, config.num_replica_fetchers) == (30_000, 1)
     retry = (config.failed_retry_initial_backoff_ms, config.failed_retry_max_backoff_ms)

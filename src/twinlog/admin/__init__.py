@@ -1,0 +1,21 @@
+"""What programs call to manage mirrors: `MirrorAdmin`; the command line is a thin layer on it.
+
+`mirrors` has the calls, `sources` reaches a mirror's source, `starting` and `stopping` the two flows that take more
+than one step, `results` the values they return. May import `sync`, `state`, `control`, `wire`, `config`.
+"""
+
+from twinlog.admin.mirrors import MirrorAdmin
+from twinlog.admin.results import (
+    CreateMirrorResult,
+    DescribeMirrorsResult,
+    StartMirrorTopicsResult,
+    StopMirrorTopicsResult,
+)
+
+__all__ = [
+    "CreateMirrorResult",
+    "DescribeMirrorsResult",
+    "MirrorAdmin",
+    "StartMirrorTopicsResult",
+    "StopMirrorTopicsResult",
+]

@@ -1,0 +1,184 @@
+"""`MirrorAdmin`: the calls that KIP-1279 adds to Kafka's admin client, for a destination that has never heard of it."""
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from types import TracebackType
+from typing import Self
+from uuid import UUID
+
+from twinlog.admin import state
+from twinlog.admin.live import live_workers, moving
+from twinlog.admin.results import (
+    CreateMirrorResult,
+    DescribeMirrorsResult,
+    StartMirrorTopicsResult,
+    StopMirrorTopicsResult,
+)
+from twinlog.admin.sources import connected
+from twinlog.admin.starting import StartRequest, start_topics
+from twinlog.admin.stopping import stop_topics
+from twinlog.config.client import ClientSettings
+from twinlog.config.mirror import MirrorConfig, check_mirror_name
+from twinlog.config.secrets import has_reference
+from twinlog.control.checks import check_source, find_mirror
+from twinlog.control.commands import Create
+from twinlog.control.describe import Describe, List, MirrorListing, describe, list_mirrors
+from twinlog.control.handle import create
+from twinlog.control.image import Image
+from twinlog.errors import BadInput, ClusterMirrorAlreadyExists, InvalidConfig
+from twinlog.names import TopicPartition
+from twinlog.state.log import StateLog
+from twinlog.wire.cluster import Cluster
+
+CLIENT_ID = "twinlog-admin"
+DESTINATION_LABEL = "destination"
+TIMEOUT_S = 30.0
+
+
+class MirrorAdmin:
+    """Manages the mirrors into one destination cluster. Use `connect`, and `close` at the end (or `async with`).
+
+    `timeout_s` bounds the reaching of a cluster, and the wait of a stop. All calls work whether or not a worker runs.
+    Every call may raise RetryLater and its kinds (a cluster did not answer), AuthorizationFailed, and
+    UnsupportedVersion (a broker too old).
+    """
+
+    def __init__(self, cluster: Cluster, *, timeout_s: float = TIMEOUT_S) -> None:
+        self._cluster = cluster
+        self._timeout_s = timeout_s
+
+    @classmethod
+    async def connect(cls, settings: ClientSettings, *, timeout_s: float = TIMEOUT_S) -> Self:
+        """Reach the destination. Raises Unreachable after `timeout_s`, AuthenticationFailed."""
+        cluster = await Cluster.connect(settings, client_id=CLIENT_ID, timeout_s=timeout_s, label=DESTINATION_LABEL)
+        return cls(cluster, timeout_s=timeout_s)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._cluster.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"MirrorAdmin({self._cluster})"
+
+    async def create_mirror(
+        self, mirror: str, configs: Mapping[str, str], *, origin: str = "the mirror's configuration"
+    ) -> CreateMirrorResult:
+        """Create a mirror from its configs; `origin` names where they come from, in messages.
+
+        The source is asked for its cluster id. Raises ClusterMirrorAlreadyExists, InvalidConfig, InvalidRequest (name,
+        or the source is the destination itself), Unreachable.
+        """
+        check_mirror_name(mirror)
+        config = MirrorConfig.from_properties(configs, origin)
+        if mirror in (await self._image()).mirrors:
+            raise ClusterMirrorAlreadyExists(f"Mirror '{mirror}' already exists")
+        source_id, notes = await self._source_id(config)
+        check_source(mirror, source_id, self._cluster.cluster_id)
+        log = await state.open_log(self._cluster, create=True)
+        command = Create(mirror, configs, source_id, self._cluster.cluster_id, origin)
+        await state.change(self._cluster, log, lambda image: create(image, command))
+        return CreateMirrorResult(mirror, source_id, notes)
+
+    async def start_mirror_topics(
+        self,
+        mirror: str,
+        topics: Sequence[str],
+        *,
+        exclude: Sequence[str] = (),
+        topic_ids: Mapping[str, UUID] | None = None,
+        replication_factor: int | None = None,
+        source_bootstrap: str | None = None,
+        must_exist: bool = False,
+    ) -> StartMirrorTopicsResult:
+        """Start topics, making those that the destination lacks, and remember the patterns.
+
+        Parameters: `topics` and `exclude` are names and regexes that match whole names; `topic_ids` the ids that named
+        topics must have at the source; `replication_factor` that of topics made (None: the destination's default);
+        `source_bootstrap` addresses of the source for this call only; `must_exist`, a named topic that the source does
+        not have is an error, rather than remembered.
+
+        Raises UnknownClusterMirror, BadInput (a pattern), InvalidRequest (the source is another cluster, or the
+        destination itself), UnknownTopicOrPartition, ConcurrentChange. What fails for one topic is in the result.
+        """
+        request = StartRequest(
+            mirror=mirror,
+            include=tuple(topics),
+            exclude=tuple(exclude),
+            topic_ids=topic_ids or {},
+            replication_factor=replication_factor,
+            source_bootstrap=source_bootstrap,
+            must_exist=must_exist,
+        )
+        return await start_topics(self._cluster, await self._log(), request, timeout_s=self._timeout_s)
+
+    async def stop_mirror_topics(
+        self, mirror: str, topics: Sequence[str], *, wait_s: float | None = None
+    ) -> StopMirrorTopicsResult:
+        """Stop topics (names and regexes), keep them from being discovered, and wait for the workers to be done.
+
+        Where no worker is alive the stop is recorded and nothing is waited for. `wait_s`: as `timeout_s` by default.
+
+        Raises UnknownClusterMirror, BadInput (a pattern), ConcurrentChange. What fails for one topic is in the result.
+        """
+        wait_s = self._timeout_s if wait_s is None else wait_s
+        return await stop_topics(self._cluster, await self._log(), mirror, topics, wait_s=wait_s)
+
+    async def list_mirrors(self, command: List | None = None) -> tuple[MirrorListing, ...]:
+        """Return the mirrors by name, with their active topics."""
+        return list_mirrors(await self._image(), command or List())
+
+    async def describe_mirrors(
+        self,
+        mirrors: Collection[str] | None = None,
+        partitions: Collection[TopicPartition] | None = None,
+        *,
+        failed: bool = False,
+    ) -> DescribeMirrorsResult:
+        """Return the partitions of some mirrors (None: all) as the workers last published them.
+
+        Raises UnknownClusterMirror for a mirror that does not exist.
+        """
+        image = await self._image()
+        now_ms = time.time_ns() // 1_000_000
+        rows = describe(image, Describe(now_ms, mirrors, partitions, failed))
+        ages = [row.figures_age_ms for row in moving(rows)]
+        return DescribeMirrorsResult(
+            partitions=rows,
+            live_workers=len(live_workers(image, now_ms)),
+            figures_age_ms=max(ages, default=-1),
+            without_figures=ages.count(-1),
+            retry_max_attempts={name: _retry_max(image, name) for name in {row.mirror for row in rows}},
+        )
+
+    async def _log(self) -> StateLog:
+        return await state.open_log(self._cluster, create=False)
+
+    async def _image(self) -> Image:
+        return await state.load(await self._log())
+
+    async def _source_id(self, config: MirrorConfig) -> tuple[str, tuple[str, ...]]:
+        """Ask the source who it is; secrets that only the worker has are no obstacle."""
+        try:
+            config.source_settings()
+        except InvalidConfig as problem:
+            if not any(map(has_reference, config.raw.values())):
+                raise
+            return "", (f"The source was not contacted, since its secrets are not on this machine: {problem}",)
+        async with connected(config, timeout_s=self._timeout_s) as source:
+            return source.cluster_id, ()
+
+
+def _retry_max(image: Image, mirror: str) -> int:
+    try:
+        config = MirrorConfig.from_properties(find_mirror(image, mirror).configs, mirror)
+    except BadInput:
+        config = MirrorConfig()
+    return config.failed_retry_max_attempts

@@ -1,0 +1,69 @@
+"""What the calls of `MirrorAdmin` return. `notes` are sentences for the operator: nothing failed, but worth reading."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from twinlog.control.describe import PartitionDescription
+from twinlog.errors import TwinlogError
+from twinlog.names import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class CreateMirrorResult:
+    """A mirror that exists now; `source_cluster_id` is "" where the source could not be asked from here."""
+
+    mirror: str
+    source_cluster_id: str
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StartMirrorTopicsResult:
+    """What a start did: topics by outcome, each sorted by name.
+
+    `already`: was MIRRORING. `pending`: named, not at the source yet. `excluded`: matched by a regex only, and left out
+    by an exclude. `stopped`: was active and matches an exclude now. `failed`: the reason for each topic that was not
+    started; the others go on.
+    """
+
+    mirror: str
+    started: tuple[str, ...] = ()
+    already: tuple[str, ...] = ()
+    pending: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
+    stopped: tuple[str, ...] = ()
+    failed: Mapping[str, TwinlogError] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StopMirrorTopicsResult:
+    """What a stop did: topics by outcome, each sorted by name; `already`: was STOPPED.
+
+    `ends`: the destination's end (the next offset) of each partition that has reached STOPPED; there the mirrored
+    records end. `waiting_for`: the partitions that have not. `live_workers`: how many workers can
+    stop them.
+    """
+
+    mirror: str
+    stopped: tuple[str, ...] = ()
+    already: tuple[str, ...] = ()
+    failed: Mapping[str, TwinlogError] = field(default_factory=dict)
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    waiting_for: tuple[TopicPartition, ...] = ()
+    live_workers: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeMirrorsResult:
+    """Partitions by mirror, topic and number, and how far their figures can be trusted.
+
+    `figures_age_ms`: the age of the oldest figure of a partition that is being mirrored; -1: there is none.
+    `without_figures`: how many such partitions have none at all.
+    """
+
+    partitions: tuple[PartitionDescription, ...]
+    live_workers: int
+    figures_age_ms: int
+    without_figures: int
+    retry_max_attempts: Mapping[str, int]

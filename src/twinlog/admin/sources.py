@@ -1,0 +1,68 @@
+"""Reaching a mirror's source from where a command runs, and what the source says against mirroring it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from twinlog.config.bootstrap import parse_bootstrap
+from twinlog.config.mirror import MirrorConfig
+from twinlog.control.describe import ACTIVE
+from twinlog.control.records import MirrorRecord
+from twinlog.errors import AuthorizationFailed, BadInput, InvalidRequest, UnsupportedVersion
+from twinlog.state.log import StateLog
+from twinlog.wire.cluster import Cluster
+
+SOURCE_LABEL = "source"
+CLIENT_ID = "mirror-src-admin"
+
+_UNREADABLE = (AuthorizationFailed, UnsupportedVersion, BadInput)
+
+
+@asynccontextmanager
+async def connected(config: MirrorConfig, *, timeout_s: float, bootstrap: str | None = None) -> AsyncIterator[Cluster]:
+    """Connect to the source; references to secrets are looked up here. `bootstrap` replaces the mirror's addresses.
+
+    Raises InvalidConfig (a reference leads nowhere on this machine), Unreachable, AuthenticationFailed.
+    """
+    settings = config.source_settings()
+    if bootstrap is not None:
+        settings = replace(settings, bootstrap=parse_bootstrap(bootstrap))
+    cluster = await Cluster.connect(settings, client_id=CLIENT_ID, timeout_s=timeout_s, label=SOURCE_LABEL)
+    try:
+        yield cluster
+    finally:
+        await cluster.close()
+
+
+def check_identity(mirror: MirrorRecord, cluster: Cluster, *, given: str | None) -> None:
+    """The cluster reached is the one that the mirror was created for. `given`: the addresses of the command."""
+    if mirror.source_cluster_id and cluster.cluster_id and cluster.cluster_id != mirror.source_cluster_id:
+        where = given or mirror.configs.get("bootstrap.servers", "")
+        raise InvalidRequest(
+            f"Behind {where} is cluster {cluster.cluster_id}, and mirror '{mirror.mirror}' mirrors cluster "
+            f"{mirror.source_cluster_id}. Correct the addresses, or create another mirror for that cluster."
+        )
+
+
+async def reverse_mirrors(
+    source: Cluster, destination_cluster_id: str, *, timeout_s: float
+) -> tuple[Mapping[str, str], tuple[str, ...]]:
+    """Return the topics that the source mirrors from this destination, each with its mirror there, and notes.
+
+    Such a topic would go round in a loop. Where the source's mirrors may not be read, a note says so.
+    """
+    try:
+        async with asyncio.timeout(timeout_s):
+            log = await StateLog.open(source, create=False)
+            image = await log.load(timeout_s=timeout_s)
+    except (*_UNREADABLE, TimeoutError) as reason:
+        why = str(reason) or f"no answer within {timeout_s:g} s."
+        return {}, (f"Whether the source mirrors these topics from here could not be checked: {why}",)
+    return {
+        topic.topic: topic.mirror
+        for topic in image.all_topics()
+        if topic.desired in ACTIVE
+        and topic.mirror in image.mirrors
+        and image.mirrors[topic.mirror].source_cluster_id == destination_cluster_id
+    }, ()

@@ -1,0 +1,320 @@
+"""Starting topics: find them at the source, check, make the destination topics, and only then record the start.
+
+Everything that can refuse a topic comes before anything of it is written. What fails for one topic is a value, and
+the others go on.
+"""
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from uuid import UUID
+
+from twinlog.admin import state
+from twinlog.admin.results import StartMirrorTopicsResult
+from twinlog.admin.sources import check_identity, connected, reverse_mirrors
+from twinlog.config.mirror import MirrorConfig
+from twinlog.config.patterns import Patterns
+from twinlog.control.checks import check_source, find_mirror
+from twinlog.control.commands import FoundTopic, Handled, Start, Started
+from twinlog.control.handle import start
+from twinlog.control.image import Image
+from twinlog.control.records import NO_TOPIC_ID, MirrorRecord
+from twinlog.control.selection import names_in
+from twinlog.errors import (
+    AuthorizationFailed,
+    InvalidRequest,
+    RetryLater,
+    TwinlogError,
+    UnknownTopicOrPartition,
+)
+from twinlog.names import TopicPartition
+from twinlog.state.log import StateLog
+from twinlog.sync import configs as sync_configs
+from twinlog.sync import topics as sync_topics
+from twinlog.sync.configs import ConfigPlan, DestinationDefaults, SourceConfigs
+from twinlog.sync.topics import Span
+from twinlog.wire.cluster import Cluster, TopicInfo
+from twinlog.wire.ops import cluster_rights
+
+MARKER_RIGHTS = frozenset({"ALTER", "CLUSTER_ACTION", "ALL"})
+
+AT_ONCE = 16
+"""Topics prepared side by side; the controller works them off one by one anyway."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartRequest:
+    """What is to be started; `MirrorAdmin.start_mirror_topics` describes the fields."""
+
+    mirror: str
+    include: tuple[str, ...]
+    exclude: tuple[str, ...] = ()
+    topic_ids: Mapping[str, UUID] = field(default_factory=dict)
+    replication_factor: int | None = None
+    source_bootstrap: str | None = None
+    must_exist: bool = False
+
+    def __post_init__(self) -> None:
+        Patterns(self.include)
+        Patterns(self.exclude)
+        if not self.include:
+            raise InvalidRequest("No topics were given to start.")
+        for name in self.topic_ids.keys() - self.named:
+            raise InvalidRequest(f"A topic id was given for '{name}', which is not among the topics to start by name.")
+
+    @property
+    def named(self) -> frozenset[str]:
+        """The topics that are meant by name."""
+        return names_in(self.include)
+
+    def chosen(self, names: Collection[str]) -> list[str]:
+        """The names that are meant; one that is written as a name means exactly that topic."""
+        expressions = Patterns(tuple(entry for entry in self.include if entry not in self.named))
+        return sorted(name for name in names if name in self.named or expressions.matches(name))
+
+
+async def start_topics(
+    cluster: Cluster, log: StateLog, request: StartRequest, *, timeout_s: float
+) -> StartMirrorTopicsResult:
+    """Carry out a start; `MirrorAdmin.start_mirror_topics` says what it raises."""
+    image = await state.load(log)
+    mirror = find_mirror(image, request.mirror, "not found or has no configuration")
+    config = MirrorConfig.from_properties(mirror.configs, f"the configs of mirror {mirror.mirror}")
+    async with connected(config, timeout_s=timeout_s, bootstrap=request.source_bootstrap) as source:
+        check_identity(mirror, source, given=request.source_bootstrap)
+        check_source(mirror.mirror, source.cluster_id, cluster.cluster_id)
+        starting = _Starting(cluster, log, request, source=source, config=config, mirror=mirror)
+        return await starting.run(image)
+
+
+class _Starting:
+    """One start command under way."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        log: StateLog,
+        request: StartRequest,
+        *,
+        source: Cluster,
+        config: MirrorConfig,
+        mirror: MirrorRecord,
+    ) -> None:
+        self._cluster = cluster
+        self._log = log
+        self._request = request
+        self._source = source
+        self._config = config
+        self._mirror = mirror
+        self._failed: dict[str, TwinlogError] = {}
+        self._notes: list[str] = []
+
+    async def run(self, image: Image) -> StartMirrorTopicsResult:
+        theirs = await self._at_source()
+        ours = await self._at_destination(theirs)
+        found = self._found(theirs, ours)
+        reverse, notes = await reverse_mirrors(self._source, self._cluster.cluster_id, timeout_s=10.0)
+        self._notes += notes
+        # Judged twice: before anything is made, so that nothing is made for a topic that will be refused, and at last.
+        before = await self._judge(found, reverse, commit=False)
+        self._must_exist(before)
+        self._failed |= before.failed
+        made = await self._prepare(image, [theirs[name] for name in before.started if name in theirs], ours)
+        await self._check_rights()
+        found = tuple(
+            replace(topic, destination_topic_id=made.get(topic.name, topic.destination_topic_id))
+            for topic in found
+            if topic.name not in self._failed
+        )
+        return self._result(await self._judge(found, reverse, commit=True))
+
+    # Looking
+
+    async def _at_source(self) -> dict[str, TopicInfo]:
+        """The topics that are meant and may be mirrored; what is named and may not be has failed."""
+        request = self._request
+        everything, failed = await sync_topics.read_topics(self._source, None)
+        chosen = {name: everything[name] for name in request.chosen(everything)}
+        unseen = request.named - everything.keys()
+        _, denied = await sync_topics.read_topics(self._source, sorted(unseen))
+        failed |= denied
+        self._failed |= {name: error for name, error in failed.items() if name in request.named}
+        for name, info in list(chosen.items()):
+            reason = sync_topics.internal_reason(info)
+            if reason is not None:
+                del chosen[name]
+                self._failed |= {name: InvalidRequest(reason)} if name in request.named else {}
+        for name in request.named & sync_topics.INTERNAL.keys() - self._failed.keys():
+            self._failed[name] = InvalidRequest(f"Topic '{name}' is never mirrored: {sync_topics.INTERNAL[name]}.")
+        return chosen
+
+    async def _at_destination(self, theirs: Mapping[str, TopicInfo]) -> dict[str, TopicInfo]:
+        found, failed = await sync_topics.read_topics(self._cluster, sorted(theirs))
+        self._failed |= failed
+        return found
+
+    def _found(self, theirs: Mapping[str, TopicInfo], ours: Mapping[str, TopicInfo]) -> tuple[FoundTopic, ...]:
+        return tuple(
+            FoundTopic(
+                name=name,
+                source_topic_id=info.id,
+                partitions=len(info.partitions),
+                destination_topic_id=ours[name].id if name in ours else NO_TOPIC_ID,
+                expected_id=self._request.topic_ids.get(name),
+            )
+            for name, info in theirs.items()
+            if name not in self._failed
+        )
+
+    def _must_exist(self, judged: Started) -> None:
+        ids = self._request.topic_ids
+        for name in judged.pending:
+            if name not in self._failed and (self._request.must_exist or name in ids):
+                raise UnknownTopicOrPartition(
+                    f"Topic '{name}' does not exist on the {self._source}, or may not be described. "
+                    f"Nothing was changed."
+                )
+
+    # Judging
+
+    async def _judge(self, found: tuple[FoundTopic, ...], reverse: Mapping[str, str], *, commit: bool) -> Started:
+        include = tuple(entry for entry in self._request.include if entry not in self._failed)
+        if not include and not found:
+            return Started(self._mirror.mirror, (), (), (), (), (), {})
+        command = Start(
+            mirror=self._mirror.mirror, topics=found, include=include, exclude=self._request.exclude, reverse=reverse
+        )
+        source_id = self._source.cluster_id if self._request.source_bootstrap is None else ""
+
+        def handler(image: Image) -> Handled[Started]:
+            handled = identified(start(image, command), image, self._mirror.mirror, source_id)
+            return handled if commit else Handled((), handled.reply)
+
+        return await state.change(self._cluster, self._log, handler)
+
+    # Making
+
+    async def _prepare(
+        self, image: Image, topics: Sequence[TopicInfo], ours: Mapping[str, TopicInfo]
+    ) -> dict[str, UUID]:
+        """Make or adjust the destination topics; returns the ids of those that are ready."""
+        topics = self._checked(image, topics, ours, await self._spans(topics, ours))
+        if not topics:
+            return {}
+        defaults = await sync_configs.read_defaults(self._cluster)
+        settings = await sync_configs.read_source(self._source, [topic.name for topic in topics])
+        gate = asyncio.Semaphore(AT_ONCE)
+
+        async def one(topic: TopicInfo) -> tuple[str, UUID | None]:
+            async with gate:
+                return topic.name, await self._one(topic, ours.get(topic.name), settings[topic.name], defaults)
+
+        return {name: made for name, made in await asyncio.gather(*map(one, topics)) if made is not None}
+
+    async def _spans(
+        self, topics: Sequence[TopicInfo], ours: Mapping[str, TopicInfo]
+    ) -> tuple[Mapping[TopicPartition, Span], Mapping[TopicPartition, Span]]:
+        """The destination is asked first: meanwhile the source's logs can only grow."""
+        existing = [topic for topic in topics if topic.name in ours]
+        destination = await sync_topics.spans(self._cluster, [ours[topic.name] for topic in existing])
+        return await sync_topics.spans(self._source, existing), destination
+
+    def _checked(
+        self,
+        image: Image,
+        topics: Sequence[TopicInfo],
+        ours: Mapping[str, TopicInfo],
+        spans: tuple[Mapping[TopicPartition, Span], Mapping[TopicPartition, Span]],
+    ) -> list[TopicInfo]:
+        ready: list[TopicInfo] = []
+        for topic in topics:
+            existing = ours.get(topic.name)
+            record = image.topic(self._mirror.mirror, topic.name)
+            recorded = existing is not None and record is not None and record.destination_topic_id == existing.id
+            try:
+                if existing is not None:
+                    sync_topics.check_twin(topic, existing, *spans, recorded=recorded)
+                ready.append(topic)
+            except TwinlogError as refused:
+                self._failed[topic.name] = refused
+        return ready
+
+    async def _one(
+        self,
+        topic: TopicInfo,
+        existing: TopicInfo | None,
+        settings: SourceConfigs | AuthorizationFailed,
+        defaults: DestinationDefaults,
+    ) -> UUID | None:
+        try:
+            if isinstance(settings, AuthorizationFailed):
+                raise settings
+            if existing is None:
+                return await self._create(topic, settings, defaults)
+            factor = min(len(part.replicas) for part in existing.partitions.values())
+            current = await sync_configs.read_current(self._cluster, topic.name)
+            planned = sync_configs.plan(
+                settings,
+                self._config,
+                defaults,
+                replication_factor=factor,
+                min_insync_replicas=sync_configs.min_insync(current),
+            )
+            self._note(topic.name, await sync_configs.apply(self._cluster, topic.name, planned, current))
+            return existing.id
+        except TwinlogError as refused:
+            self._failed[topic.name] = refused
+            return None
+
+    async def _create(self, topic: TopicInfo, settings: SourceConfigs, defaults: DestinationDefaults) -> UUID:
+        factor = self._request.replication_factor
+        planned = sync_configs.plan(
+            settings,
+            self._config,
+            defaults,
+            replication_factor=sync_configs.UNKNOWN if factor is None else factor,
+        )
+        made, planned = await sync_topics.create(
+            self._cluster, topic.name, partitions=len(topic.partitions), replication_factor=factor, planned=planned
+        )
+        self._note(topic.name, planned)
+        return made.id
+
+    def _note(self, topic: str, planned: ConfigPlan) -> None:
+        self._notes += [f"Topic '{topic}': {note}" for note in planned.notes]
+        for name, reason in sorted(planned.left_out.items()):
+            self._notes.append(f"Topic '{topic}': config {name} is left out: {reason.removesuffix('.')}.")
+
+    async def _check_rights(self) -> None:
+        try:
+            rights = await cluster_rights(self._cluster)
+        except RetryLater:
+            return
+        if rights is not None and not rights & MARKER_RIGHTS:
+            self._notes.append(
+                "This client has neither ALTER nor CLUSTER_ACTION on the destination cluster. A worker that has "
+                "neither cannot mirror topics with blanks (transactional or compacted ones): it fails such a partition."
+            )
+
+    def _result(self, judged: Started) -> StartMirrorTopicsResult:
+        failed: dict[str, TwinlogError] = {**self._failed, **judged.failed}
+        return StartMirrorTopicsResult(
+            mirror=judged.mirror,
+            started=judged.started,
+            already=judged.already,
+            pending=tuple(name for name in judged.pending if name not in failed),
+            excluded=judged.excluded,
+            stopped=judged.stopped,
+            failed=dict(sorted(failed.items())),
+            notes=tuple(self._notes),
+        )
+
+
+def identified(handled: Handled[Started], image: Image, mirror: str, source_cluster_id: str) -> Handled[Started]:
+    """Write down the source cluster's id with the start, where it was not known when the mirror was created."""
+    records = list(handled.records)
+    record = next((r for r in records if isinstance(r, MirrorRecord)), image.mirrors[mirror])
+    if record.source_cluster_id or not source_cluster_id:
+        return handled
+    rest = [r for r in records if r is not record]
+    return Handled((replace(record, source_cluster_id=source_cluster_id), *rest), handled.reply)

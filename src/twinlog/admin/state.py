@@ -1,0 +1,45 @@
+"""The state as admin commands use it; a missing right is named here, since only here it is known what it is for."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from twinlog.control.commands import Handled
+from twinlog.control.image import Image
+from twinlog.errors import AuthorizationFailed
+from twinlog.state.log import StateLog
+from twinlog.state.topic import STATE_TOPIC
+from twinlog.state.transact import ADMIN_ID, transact
+from twinlog.wire.cluster import Cluster
+
+R = TypeVar("R")
+
+READING = f"DESCRIBE, DESCRIBE_CONFIGS and READ on topic {STATE_TOPIC}"
+CREATING = f"CREATE on topic {STATE_TOPIC} (or on the cluster)"
+CHANGING = f"READ and WRITE on topic {STATE_TOPIC}, DESCRIBE and WRITE on transactional id {ADMIN_ID}"
+
+
+async def open_log(cluster: Cluster, *, create: bool) -> StateLog:
+    """As `StateLog.open`."""
+    with _needing(f"{READING}, {CREATING}" if create else READING):
+        return await StateLog.open(cluster, create=create)
+
+
+async def load(log: StateLog) -> Image:
+    """As `StateLog.load`."""
+    with _needing(READING):
+        return await log.load()
+
+
+async def change(cluster: Cluster, log: StateLog, handler: Callable[[Image], Handled[R]]) -> R:
+    """As `transact`."""
+    with _needing(CHANGING):
+        return await transact(cluster, log, handler)
+
+
+@contextmanager
+def _needing(rights: str) -> Iterator[None]:
+    try:
+        yield
+    except AuthorizationFailed as missing:
+        raise AuthorizationFailed(f"{missing} The rights needed at the destination are {rights}.") from missing

@@ -1,0 +1,139 @@
+"""Mirrors and partitions as text columns and as JSON, as KIP-1279 prints them. Pure: values in, text out."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from twinlog.control.describe import MirrorListing, PartitionDescription
+
+MISSING = "-"
+ELLIPSIS = "..."
+NO_MIRRORS = "No mirrors found"
+NO_PARTITIONS = "No mirror partitions found"
+NO_FAILED = "No failed partitions found"
+MOST_ERROR = 80
+
+
+class Column(NamedTuple):
+    """A heading and the width of its column."""
+
+    heading: str
+    width: int
+
+
+LIST_COLUMNS = (
+    Column("MIRROR", 30),
+    Column("TOPICS", 10),
+    Column("SOURCE-CLUSTER-ID", 26),
+    Column("SOURCE-BOOTSTRAP", 50),
+)
+_PARTITION_COLUMNS = (Column("MIRROR", 30), Column("TOPIC", 40), Column("PARTITION", 10))
+DESCRIBE_COLUMNS = (
+    *_PARTITION_COLUMNS,
+    Column("SOURCE-OFFSET", 15),
+    Column("DESTINATION-OFFSET", 18),
+    Column("LAG", 10),
+    Column("STATE", 12),
+)
+FAILED_COLUMNS = (*_PARTITION_COLUMNS, Column("RETRY", 7), Column("ERROR", MOST_ERROR))
+
+
+def table(columns: Sequence[Column], rows: Iterable[Sequence[str | int]]) -> str:
+    """Lines of padded cells under their headings; a long cell is shortened from the left, an empty one is `-`."""
+    cells = [[_cell(value, column.width) for value, column in zip(row, columns, strict=True)] for row in rows]
+    return "\n".join(_line(columns, line) for line in ([column.heading for column in columns], *cells))
+
+
+def _line(columns: Sequence[Column], cells: Sequence[str]) -> str:
+    return " ".join(cell.ljust(column.width) for cell, column in zip(cells, columns, strict=True)).rstrip()
+
+
+def _cell(value: str | int, width: int) -> str:
+    if value in {"", -1}:
+        return MISSING
+    text = " ".join(str(value).split())
+    return text if len(text) <= width else ELLIPSIS + text[len(text) - width + len(ELLIPSIS) :]
+
+
+def _error(text: str) -> str:
+    """One line; of an error the beginning says most, so it is cut on the right."""
+    text = " ".join(text.split())
+    return text if len(text) <= MOST_ERROR else text[: MOST_ERROR - len(ELLIPSIS)] + ELLIPSIS
+
+
+def list_text(mirrors: Sequence[MirrorListing]) -> str:
+    """`--list`."""
+    if not mirrors:
+        return NO_MIRRORS
+    rows = [(m.mirror, str(len(m.topics)), m.source_cluster_id, m.source_bootstrap) for m in mirrors]
+    return table(LIST_COLUMNS, rows)
+
+
+def list_json(mirrors: Sequence[MirrorListing]) -> str:
+    """`--list --json`: an array of objects."""
+    return _json(
+        {
+            "mirror": m.mirror,
+            "topics": list(m.topics),
+            "topicCount": len(m.topics),
+            "sourceClusterId": m.source_cluster_id,
+            "sourceBootstrap": m.source_bootstrap,
+        }
+        for m in mirrors
+    )
+
+
+def describe_text(partitions: Sequence[PartitionDescription]) -> str:
+    """`--describe`."""
+    if not partitions:
+        return NO_PARTITIONS
+    rows = [
+        (p.mirror, p.topic, str(p.partition), p.source_offset, p.destination_offset, p.lag, p.state.name)
+        for p in partitions
+    ]
+    return table(DESCRIBE_COLUMNS, rows)
+
+
+def failed_text(partitions: Sequence[PartitionDescription], retry_max: Mapping[str, int]) -> str:
+    """`--describe --failed`; RETRY is attempt and maximum, `-1` an attempt that only an operator can make."""
+    if not partitions:
+        return NO_FAILED
+    rows = [
+        (p.mirror, p.topic, str(p.partition), f"{p.retry_attempt}/{retry_max[p.mirror]}", _error(p.error_message))
+        for p in partitions
+    ]
+    return table(FAILED_COLUMNS, rows)
+
+
+def describe_json(partitions: Sequence[PartitionDescription]) -> str:
+    """`--describe --json`: KIP-1279's fields in its order, then ours."""
+    return _json(
+        {
+            "mirror": p.mirror,
+            "topic": p.topic,
+            "partition": p.partition,
+            "sourceOffset": p.source_offset,
+            "destinationOffset": p.destination_offset,
+            "lag": p.lag,
+            "state": p.state.name,
+            "retryAttempt": p.retry_attempt,
+            "errorMessage": p.error_message,
+            "lastMirrorEpoch": p.last_mirror_epoch,
+            "sourceHighWatermark": p.source_high_watermark,
+            "sourceLogStartOffset": p.source_log_start_offset,
+            "waitingForTransaction": p.waiting_for_transaction,
+        }
+        for p in partitions
+    )
+
+
+def _json(objects: Iterable[Mapping[str, object]]) -> str:
+    return json.dumps(list(objects), ensure_ascii=False, separators=(",", ":"))
+
+
+def names(topics: Iterable[str], *, most: int | None = None) -> str:
+    """A set of names as Java prints it; with `most`, no more than so many of them, for remarks."""
+    everything = sorted(topics)
+    shown = everything[:most]
+    more = f" and {len(everything) - len(shown)} more" if len(shown) < len(everything) else ""
+    return f"[{', '.join(shown)}]{more}"

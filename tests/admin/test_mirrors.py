@@ -1,0 +1,80 @@
+"""The calls that only look: answered from the state, with the age of what they tell."""
+
+import time
+from typing import Any
+
+import pytest
+
+from twinlog.admin import mirrors
+from twinlog.admin.mirrors import MirrorAdmin
+from twinlog.control.describe import List
+from twinlog.control.image import Image
+from twinlog.control.lifecycle import DesiredState, PartitionState
+from twinlog.control.records import (
+    NO_TOPIC_ID,
+    Figure,
+    MirrorRecord,
+    PartitionRecord,
+    ProgressRecord,
+    TopicRecord,
+    WorkerRecord,
+)
+from twinlog.errors import ClusterMirrorAlreadyExists, InvalidConfig, InvalidRequest, UnknownClusterMirror
+
+
+@pytest.fixture
+def admin(monkeypatch: pytest.MonkeyPatch) -> MirrorAdmin:
+    """An admin of a destination with one mirror of three partitions; one has figures that are a minute old."""
+    now_ms = time.time_ns() // 1_000_000
+    image = Image(
+        [
+            MirrorRecord("m", {"bootstrap.servers": "a:1", "mirror.failed.retry.max.attempts": "4"}, "S"),
+            TopicRecord("m", "t", DesiredState.MIRRORING, NO_TOPIC_ID, NO_TOPIC_ID, 3),
+            PartitionRecord("m", "t", 0, PartitionState.MIRRORING),
+            PartitionRecord("m", "t", 2, PartitionState.FAILED, error="broken"),
+            WorkerRecord("w", "host", 1, 0, now_ms),
+            ProgressRecord(
+                1, "w", now_ms - 60_000, (Figure("m", "t", 0, 0, 9, 8, 0, 7, waiting_for_transaction=False),)
+            ),
+        ]
+    )
+
+    async def load(_log: Any) -> Image:
+        return image
+
+    async def open_log(_cluster: Any, *, create: bool) -> Any:
+        assert not create
+
+    monkeypatch.setattr(mirrors.state, "load", load)
+    monkeypatch.setattr(mirrors.state, "open_log", open_log)
+    cluster: Any = None
+    return MirrorAdmin(cluster)
+
+
+async def test_describe_tells_how_far_its_figures_can_be_trusted(admin: MirrorAdmin) -> None:
+    """The oldest figure of what is under way, what has none, and each mirror's own bound on retries."""
+    result = await admin.describe_mirrors()
+    assert [(p.partition, p.lag) for p in result.partitions] == [(0, 1), (1, -1), (2, -1)]
+    assert 59_000 < result.figures_age_ms < 65_000
+    assert (result.without_figures, result.live_workers, result.retry_max_attempts) == (1, 1, {"m": 4})
+    failed = await admin.describe_mirrors(["m"], failed=True)
+    assert [p.error_message for p in failed.partitions] == ["broken"]
+    assert failed.figures_age_ms == -1
+    with pytest.raises(UnknownClusterMirror):
+        await admin.describe_mirrors(["nope"])
+
+
+async def test_list_filters_by_mirror(admin: MirrorAdmin) -> None:
+    """All by default."""
+    assert [listing.mirror for listing in await admin.list_mirrors()] == ["m"]
+    assert await admin.list_mirrors(List(mirror="nope")) == ()
+
+
+async def test_what_is_wrong_in_a_creation_is_found_before_anything_is_asked_or_made(admin: MirrorAdmin) -> None:
+    """Name and configs first, then whether the name is taken; no cluster is contacted for that."""
+    with pytest.raises(InvalidRequest):
+        await admin.create_mirror("a/b", {"bootstrap.servers": "a:1"})
+    with pytest.raises(InvalidConfig):
+        await admin.create_mirror("new", {})
+    with pytest.raises(ClusterMirrorAlreadyExists):
+        await admin.create_mirror("m", {"bootstrap.servers": "a:1"})

@@ -1,0 +1,139 @@
+"""The wait of a stop: until every partition is STOPPED, no worker is left, or time is over."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from twinlog.admin import stopping
+from twinlog.admin.results import StopMirrorTopicsResult
+from twinlog.admin.stopping import stop_topics
+from twinlog.control.image import Image
+from twinlog.control.lifecycle import DesiredState, PartitionState
+from twinlog.control.records import NO_TOPIC_ID, Change, MirrorRecord, PartitionRecord, TopicRecord, WorkerRecord
+from twinlog.errors import BadInput, InvalidRequest, TakeOverAnew, UnknownClusterMirror
+from twinlog.names import TopicPartition
+
+
+def now_ms() -> int:
+    """The wall clock."""
+    return time.time_ns() // 1_000_000
+
+
+def partition(number: int, state: PartitionState, end: int = -1) -> PartitionRecord:
+    """A partition's stored state."""
+    return PartitionRecord("m", "t", number, state, last_mirrored_offset=end)
+
+
+class FakeLog:
+    """A state that holds mirror m with topic t of two partitions, and then changes as told."""
+
+    shards = 50
+
+    def __init__(self, *more: Change, later: Sequence[Sequence[Change]] = (), error: Exception | None = None) -> None:
+        topic = TopicRecord("m", "t", DesiredState.MIRRORING, NO_TOPIC_ID, NO_TOPIC_ID, 2)
+        self.image = Image([MirrorRecord("m", {"bootstrap.servers": "a:1"}, "S"), topic, *more])
+        self._later = later
+        self._error = error
+
+    async def load(self) -> Image:
+        """As `StateLog.load`."""
+        return self.image
+
+    async def follow(self, image: Image, on_change: Any) -> None:
+        """Apply what comes later, step by step."""
+        for changes in self._later:
+            await asyncio.sleep(0.05)
+            for change in changes:
+                image.apply(change)
+            on_change(changes)
+        if self._error is not None:
+            raise self._error
+        await asyncio.Event().wait()
+
+
+class FakeCluster:
+    """A destination with topics t and u."""
+
+    async def topics(self, _names: None) -> dict[str, None]:
+        """As `Cluster.topics`."""
+        return {"t": None, "u": None}
+
+
+@pytest.fixture(autouse=True)
+def _commits_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def change(_cluster: Any, log: FakeLog, handler: Any) -> Any:
+        handled = handler(log.image)
+        for record in handled.records:
+            log.image.apply(record)
+        return handled.reply
+
+    monkeypatch.setattr(stopping.state, "change", change)
+    monkeypatch.setattr(stopping, "LOOK_EVERY_S", 0.05)
+
+
+async def stop(log: FakeLog, *patterns: str, wait_s: float = 5.0) -> StopMirrorTopicsResult:
+    """Stop topics of mirror m."""
+    cluster: Any = FakeCluster()
+    state: Any = log
+    return await stop_topics(cluster, state, "m", patterns, wait_s=wait_s)
+
+
+def worker(age_ms: int = 0) -> WorkerRecord:
+    """A worker whose last sign of life is that old."""
+    return WorkerRecord("w", "host", 1, 0, now_ms() - age_ms)
+
+
+async def test_the_wait_ends_when_the_last_partition_is_stopped() -> None:
+    """Ends are told as the workers stored them."""
+    later = [
+        [partition(0, PartitionState.STOPPING)],
+        [partition(0, PartitionState.STOPPED, 7)],
+        [partition(1, PartitionState.STOPPED, 0)],
+    ]
+    result = await stop(FakeLog(worker(), later=later), "t")
+    assert (result.stopped, result.waiting_for, result.live_workers) == (("t",), (), 1)
+    assert result.ends == {TopicPartition("t", 0): 7, TopicPartition("t", 1): 0}
+
+
+async def test_without_a_live_worker_nothing_is_waited_for() -> None:
+    """The result tells what is missing."""
+    began = time.monotonic()
+    result = await stop(FakeLog(worker(age_ms=60_000), partition(0, PartitionState.MIRRORING)), "t")
+    assert time.monotonic() - began < 1
+    assert result.waiting_for == (TopicPartition("t", 0), TopicPartition("t", 1))
+    assert (result.live_workers, result.ends) == (0, {})
+
+
+async def test_a_worker_that_dies_meanwhile_is_not_waited_for() -> None:
+    """The wait ends once its last sign of life is too old."""
+    began = time.monotonic()
+    result = await stop(FakeLog(worker(age_ms=9_700)), ".*")
+    assert time.monotonic() - began < 3
+    assert (result.live_workers, len(result.waiting_for)) == (0, 2)
+
+
+async def test_the_wait_is_bounded() -> None:
+    """With a worker that lives and does nothing."""
+    result = await stop(FakeLog(worker()), "t", wait_s=0.2)
+    assert (result.live_workers, len(result.waiting_for)) == (1, 2)
+
+
+async def test_trouble_while_waiting_is_raised() -> None:
+    """The stop stands, but what became of it cannot be told."""
+    with pytest.raises(TakeOverAnew):
+        await stop(FakeLog(worker(), error=TakeOverAnew("Load again.")), "t")
+
+
+async def test_what_cannot_be_stopped_is_refused() -> None:
+    """No topics, a broken pattern, no state at all."""
+    with pytest.raises(InvalidRequest):
+        await stop(FakeLog())
+    with pytest.raises(BadInput, match="not valid"):
+        await stop(FakeLog(), "a(")
+    empty = FakeLog()
+    empty.shards = 0
+    with pytest.raises(UnknownClusterMirror, match="Mirror 'm' not found"):
+        await stop(empty, "t")

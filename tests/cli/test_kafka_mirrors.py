@@ -1,0 +1,216 @@
+"""What `kafka-mirrors` prints for each outcome; the calls behind it are faked, and real in tests/real."""
+
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pytest
+from tests.admin.rows import row
+
+from twinlog import admin
+from twinlog.admin import (
+    CreateMirrorResult,
+    DescribeMirrorsResult,
+    StartMirrorTopicsResult,
+    StopMirrorTopicsResult,
+)
+from twinlog.cli.kafka_mirrors import main
+from twinlog.errors import InvalidRequest, TwinlogError
+from twinlog.names import TopicPartition
+
+TO = ("--bootstrap-server", ":9094", "--mirror", "m")
+START, ADD = ("--start", "--topics", "t,u"), ("--add", "--topic", "t")
+STOP, REMOVE = ("--stop", "--topics", "t"), ("--remove", "--topic", "t")
+
+
+class FakeAdmin:
+    """Answers every call with `result`, and keeps what it was asked."""
+
+    result: Any = None
+    asked: Any = None
+
+    @classmethod
+    async def connect(cls, _settings: Any, *, timeout_s: float) -> Self:
+        """As `MirrorAdmin.connect`."""
+        assert timeout_s == 30
+        return cls()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing to close."""
+
+    async def _call(self, *args: Any, **more: Any) -> Any:
+        type(self).asked = (*args, more)
+        return self.result
+
+    create_mirror = start_mirror_topics = stop_mirror_topics = list_mirrors = describe_mirrors = _call
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakeAdmin]:
+    """The admin of the commands under test."""
+
+    class Admin(FakeAdmin):
+        pass
+
+    monkeypatch.setattr(admin, "MirrorAdmin", Admin)
+    return Admin
+
+
+@pytest.fixture
+def run(fake: type[FakeAdmin], capsys: pytest.CaptureFixture[str]) -> Any:
+    """Run a command whose call has this result; returns exit code, stdout and stderr."""
+
+    def command(result: Any, *words: str) -> tuple[int, str, str]:
+        fake.result = result
+        code = main([*TO, *words])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return command
+
+
+def test_no_arguments_are_answered_with_help(capsys: pytest.CaptureFixture[str]) -> None:
+    """On stderr, with exit code 1; asked for, it is on stdout with 0."""
+    assert main([]) == 1
+    assert "actions (exactly one)" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    assert ended.value.code == 0
+    assert "actions (exactly one)" in capsys.readouterr().out
+
+
+def test_create(run: Any, fake: type[FakeAdmin], tmp_path: Path) -> None:
+    """The file's configs, with the addresses of the command line if there are any; notes go to stderr."""
+    result = CreateMirrorResult("m", "", ("Not asked.",))
+    file = tmp_path / "mirror.properties"
+    file.write_text("bootstrap.servers=a:1\nmirror.topics.include=x\n")
+    said = run(result, "--create", "--mirror-config", str(file))
+    assert said == (0, "Created mirror m\n", "Note: Not asked.\n")
+    assert dict(fake.asked[1]) == {"bootstrap.servers": "a:1", "mirror.topics.include": "x"}
+    run(result, "--create", "--mirror-config", str(file), "--remote-bootstrap-server", ":9092,[::1]:1")
+    assert fake.asked[1]["bootstrap.servers"] == "localhost:9092,[::1]:1"
+    assert fake.asked[2] == {"origin": str(file)}
+    assert run(result, "--create", "--remote-bootstrap-server", ":9092")[0] == 0
+
+
+def test_start_and_add_have_their_own_words(run: Any, fake: type[FakeAdmin]) -> None:
+    """What was already mirrored counts, with a remark; what an exclude stopped is told."""
+    result = StartMirrorTopicsResult("m", started=("t",), already=("u",), stopped=("v",), notes=("A.", "B."))
+    code, out, err = run(result, *START, "--exclude", "v", "--replication-factor", "2")
+    assert (code, out) == (0, "Started 2 mirror topic(s) in mirror m: [t, u]\n")
+    assert err.splitlines() == [
+        "Note: A.",
+        "Note: B.",
+        "Already mirroring in mirror m: [u]",
+        "Stopped, since an exclude matches now: [v]",
+    ]
+    assert fake.asked[:2] == ("m", ("t", "u"))
+    asked = fake.asked[2]
+    assert (asked["exclude"], asked["replication_factor"], asked["must_exist"]) == (("v",), 2, False)
+    out = run(StartMirrorTopicsResult("m", started=("t",)), *ADD)[1]
+    assert out == "Added 1 topic(s) to mirror m: [t]\n"
+    assert fake.asked[2]["must_exist"]
+
+
+def test_a_start_that_finds_nothing_saves_its_patterns(run: Any) -> None:
+    """As KIP-1279 says it, and which names were not found."""
+    code, out, err = run(StartMirrorTopicsResult("m", pending=("t",)), *START)
+    assert (code, out) == (0, "No matching topics found yet. Patterns saved to mirror m for auto-discovery.\n")
+    assert err == "Not found at the source: [t]\n"
+
+
+def test_failures_of_single_topics_are_told_one_by_one(run: Any) -> None:
+    """Exit code 1; the only topic's failure is the command's."""
+    bad = {"u": InvalidRequest("No.")}
+    code, out, err = run(StartMirrorTopicsResult("m", started=("t",), failed=bad), *START)
+    assert (code, out) == (1, "Started 1 mirror topic(s) in mirror m: [t]\n")
+    assert err == "Failed to start topic u: No.\n"
+    code, out, err = run(StartMirrorTopicsResult("m", failed=bad), *START)
+    assert (code, out, err) == (1, "", "Error while executing mirror command : No.\n")
+    two: dict[str, TwinlogError] = {"t": InvalidRequest("Never."), **bad}
+    code, out, err = run(StopMirrorTopicsResult("m", failed=two), *STOP)
+    assert (code, out) == (1, "")
+    assert err == "Failed to stop topic t: Never.\nFailed to stop topic u: No.\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--topics", "t,u", "--topic-id", "gWrR6uDrSNSSfu_ubGndCg"), "--topic-id needs exactly one topic"),
+        (("--topics", "t.*", "--topic-id", "gWrR6uDrSNSSfu_ubGndCg"), "--topic-id needs exactly one topic"),
+        (("--topics", "t", "--topic-id", "gWrR"), "'gWrR' is not a topic id"),
+        (("--topics", "t["), "not valid"),
+    ],
+)
+def test_what_is_wrong_with_topics_is_found_before_a_cluster_is_asked(
+    run: Any, fake: type[FakeAdmin], words: tuple[str, ...], sentence: str
+) -> None:
+    """Ids and patterns."""
+    code, out, err = run(None, "--start", *words)
+    assert (code, out, fake.asked) == (1, "", None)
+    assert sentence in err
+
+
+def test_stop_and_remove_have_their_own_words_then_the_ends(run: Any) -> None:
+    """First the line that scripts look for, then where the mirrored records end."""
+    ends = {TopicPartition("t", 0): 5, TopicPartition("t", 1): 0, TopicPartition("t", 2): -1}
+    result = StopMirrorTopicsResult("m", stopped=("t",), ends=ends, live_workers=1)
+    code, out, err = run(result, *STOP)
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
+        "Stopped mirroring for topics [t] in mirror m",
+        "t-0: last mirrored offset 4, log end 5",
+        "t-1: nothing mirrored, log end 0",
+    ]
+    assert run(result, *REMOVE)[1].splitlines()[0] == "Removed 1 topic(s) from mirror m: [t]"
+
+
+def test_a_stop_that_nobody_has_done_yet(run: Any) -> None:
+    """Without a worker a warning and 0; with one that was too slow an error, since going on is not safe."""
+    waiting = tuple(TopicPartition("t", number) for number in range(12))
+    code, out, err = run(StopMirrorTopicsResult("m", stopped=("t",), waiting_for=waiting), *STOP)
+    assert (code, out) == (0, "Stopped mirroring for topics [t] in mirror m\n")
+    assert "no worker is running, so the stop is only recorded: 12 partition(s)" in err
+    code, out, err = run(StopMirrorTopicsResult("m", stopped=("t",), waiting_for=waiting, live_workers=1), *STOP)
+    assert (code, out) == (1, "")
+    assert "12 partition(s) had not stopped after 30 s: t-0, t-1" in err
+    assert "t-9, ..." in err
+    assert "t-10" not in err
+
+
+def test_list_and_describe_print_tables_or_json(run: Any, fake: type[FakeAdmin]) -> None:
+    """JSON without a newline at its end."""
+    assert run((), "--list") == (0, "No mirrors found\n", "")
+    assert run((), "--list", "--json") == (0, "[]", "")
+    fresh = DescribeMirrorsResult((row(),), 1, 0, 0, {"m": 10})
+    assert "MIRRORING" in run(fresh, "--describe")[1]
+    code, out, err = run(fresh, "--describe", "--json")
+    assert (code, err, out[-2:]) == (0, "", "}]")
+    assert fake.asked == (["m"], {"failed": False})
+    assert "RETRY" in run(fresh, "--describe", "--failed")[1]
+
+
+@pytest.mark.parametrize(
+    ("result", "warning"),
+    [
+        (DescribeMirrorsResult((), 1, 12_345, 0, {}), "Warning: some of these figures are 12 s old.\n"),
+        (
+            DescribeMirrorsResult((), 0, 12_345, 2, {}),
+            "Warning: some of these figures are 12 s old. No worker is running; start one with twinlog worker.\n",
+        ),
+        (
+            DescribeMirrorsResult((), 0, -1, 2, {}),
+            "Warning: 2 partition(s) have no figures yet. No worker is running; start one with twinlog worker.\n",
+        ),
+        (DescribeMirrorsResult((), 1, 9_999, 2, {}), ""),
+    ],
+)
+def test_old_figures_are_told_with_their_age(run: Any, result: DescribeMirrorsResult, warning: str) -> None:
+    """On stderr, also beside JSON."""
+    assert run(result, "--describe")[2] == warning
+    assert run(result, "--describe", "--json")[1:] == ("[]", warning)
