@@ -71,7 +71,7 @@ async def test_looking_creates_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("brokers", "wanted", "replicas", "min_isr"),
-    [(1, None, 1, None), (2, None, 2, None), (5, None, 3, "2"), (5, 1, 1, None), (5, 4, 4, "2")],
+    [(1, None, 1, "1"), (2, None, 2, "1"), (5, None, 3, "2"), (5, 1, 1, "1"), (5, 4, 4, "2")],
 )
 async def test_a_missing_topic_is_created(
     monkeypatch: pytest.MonkeyPatch, *, brokers: int, wanted: int | None, replicas: int, min_isr: str | None

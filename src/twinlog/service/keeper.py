@@ -11,8 +11,8 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 
-from twinlog.control.records import Change, WorkerRecord
-from twinlog.errors import GiveWay, RetryLater, UnknownOutcome
+from twinlog.control.records import Change, Tombstone, WorkerRecord
+from twinlog.errors import GiveWay, RetryLater, TwinlogError, UnknownOutcome
 from twinlog.relay.lease import Lease
 from twinlog.state.writer import StateWriter
 
@@ -22,6 +22,7 @@ RENEW_EVERY_S = 1.0
 # A commit may take this long before it is given up and settled anew; the lease is shorter than three of them.
 REESTABLISH_WITHIN_S = 10.0
 BACKOFF_S = 0.2
+FAREWELL_WITHIN_S = 1.0
 
 
 class Keeper:
@@ -65,6 +66,16 @@ class Keeper:
         finally:
             self._ending = True
             self._fail_waiting()
+
+    async def farewell(self) -> None:
+        """Remove this worker's record, after `run` has ended; where that fails, it only grows old."""
+        try:
+            async with asyncio.timeout(FAREWELL_WITHIN_S):
+                if not self._writer.settled:
+                    await self._writer.reestablish(timeout_s=FAREWELL_WITHIN_S)
+                await self._writer.commit([Tombstone(("worker", self.worker))])
+        except (TwinlogError, TimeoutError) as error:
+            log.info("worker %s could not remove its record: %s", self.worker, error)
 
     async def _sleep(self, seconds: float) -> None:
         """Until something waits, at most `seconds`."""

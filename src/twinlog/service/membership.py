@@ -7,6 +7,7 @@ before the group goes on: the callback waits, within a bound, until the worker h
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Awaitable, Callable, Collection
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any
@@ -25,7 +26,9 @@ SESSION_TIMEOUT_MS, HEARTBEAT_MS = 6_000, 1_000
 POLL_S = 0.1
 # For handing shards over in a rebalance; the session outlasts it, since heartbeats go on in librdkafka's own thread.
 HAND_OVER_WITHIN_S = 20.0
-LEAVE_WITHIN_S = 10.0
+# Leaving is one request; without a broker it must not hold up the end of the process.
+LEAVE_WITHIN_S = 2.0
+TELL_AGAIN_S = 30.0
 
 
 class Membership:
@@ -49,7 +52,10 @@ class Membership:
             "enable.auto.offset.store": False,
             "auto.offset.reset": "latest",
             "topic.metadata.refresh.interval.ms": 30_000,
-            "logger": logging.getLogger("twinlog.librdkafka"),
+            # Its own ceiling of 10 s would keep a worker out of the group for long after an outage.
+            "reconnect.backoff.ms": 100,
+            "reconnect.backoff.max.ms": 1_000,
+            "logger": _librdkafka_logger(),
         }
         self._on_gained = on_gained
         self._on_taken = on_taken
@@ -57,6 +63,7 @@ class Membership:
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="twinlog-membership", daemon=True)
         self.trouble = ""
+        self._told_at = float("-inf")
 
     def start(self) -> None:
         """Join the group."""
@@ -75,10 +82,16 @@ class Membership:
                 message = consumer.poll(POLL_S)
                 error = message.error() if message is not None else None
                 if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001  # its public name
-                    self.trouble = str(error)
-                    log.warning("membership: %s", error)
+                    self._troubled(str(error))
         finally:
             consumer.close()
+
+    def _troubled(self, trouble: str) -> None:
+        """Say it once, and again only if it lasts: while no broker answers, librdkafka says so many times a second."""
+        now = time.monotonic()
+        if trouble != self.trouble or now - self._told_at >= TELL_AGAIN_S:
+            self.trouble, self._told_at = trouble, now
+            log.warning("membership: %s", trouble)
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         gained = [TopicPartition(p.topic, p.partition, OFFSET_END) for p in partitions]
@@ -104,6 +117,13 @@ class Membership:
 
     async def _hand_over(self, shards: Collection[int]) -> None:
         await self._on_taken(shards)
+
+
+def _librdkafka_logger() -> logging.Logger:
+    """Where librdkafka's own lines go: nowhere unless debugging; one for each failed connection is too many."""
+    logger = logging.getLogger("twinlog.librdkafka")
+    logger.setLevel(logging.DEBUG if log.isEnabledFor(logging.DEBUG) else logging.CRITICAL)
+    return logger
 
 
 def librdkafka_config(settings: ClientSettings) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from twinlog.relay.partition import PartitionRelay
 from twinlog.relay.prefix import follow_log_start
 from twinlog.service.shards import Shards
 from twinlog.wire.cluster import Cluster
+from twinlog.wire.codes import UNKNOWN_TOPIC_OR_PARTITION
 from twinlog.wire.ops import LATEST, list_offsets
 
 log = logging.getLogger("twinlog.sweep")
@@ -16,6 +17,10 @@ log = logging.getLogger("twinlog.sweep")
 SWEEP_EVERY_S = 1.0
 # Deleting what the source has deleted is not urgent; each is a request to every replica.
 STARTS_EVERY = 5
+# A partition without a leader is asked for again for so long, and holds up the look at all others.
+ANSWER_WITHIN_S = 2.0
+# A broker that does not answer in time has the connection reset, which must not hit others' requests.
+SWEEP_LANE = "sweep"
 
 
 class Sweep:
@@ -47,11 +52,14 @@ class Sweep:
         if not relays:
             return
         before = {where: relay.position for where, relay in relays.items()}
-        ends = await list_offsets(self._cluster, dict.fromkeys(relays, LATEST), replica_id=-2, timeout_s=5.0)
+        asked = dict.fromkeys(relays, LATEST)
+        ends = await list_offsets(self._cluster, asked, replica_id=-2, timeout_s=ANSWER_WITHIN_S, lane=SWEEP_LANE)
         for where, relay in relays.items():
             listed = ends[where]
             still = relay.streaming_idle and relay.position == before[where]
-            if still and not listed.error and listed.offset != before[where]:
+            if still and listed.error == UNKNOWN_TOPIC_OR_PARTITION:
+                relay.surprise(f"{where}: the destination does not know this topic")
+            elif still and not listed.error and listed.offset != before[where]:
                 relay.surprise(f"{where}: the destination ends at {listed.offset}, not at {before[where]}")
 
     async def _starts(self) -> None:

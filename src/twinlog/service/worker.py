@@ -24,6 +24,7 @@ from twinlog.service.sweep import Sweep
 from twinlog.state.log import StateLog
 from twinlog.state.writer import StateWriter
 from twinlog.wire.cluster import Cluster
+from twinlog.wire.ops import has_authorizer
 
 log = logging.getLogger("twinlog.worker")
 
@@ -33,7 +34,8 @@ CONNECT_WITHIN_S = 30.0
 AGAIN_AFTER_S = 1.0
 # Longer than one renewal may hang, shorter than the lease, so that an attempt that hangs costs no more than the lease.
 COMMIT_WITHIN_S = 10.0
-END_WITHIN_S = 9.0
+# For handing everything over in order, and then for ending as it is: 10 s are promised in all.
+END_WITHIN_S, CANCEL_WITHIN_S = 7.0, 2.0
 
 
 class Worker:
@@ -76,6 +78,12 @@ class Worker:
             asyncio.create_task(Sweep(cluster, shards).run(), name="sweep"),
             asyncio.create_task(Discovery(state, image, shards, sources).run(), name="discovery"),
         }
+        if not await has_authorizer(cluster):
+            log.warning(
+                "cluster %s has no authorizer: nobody is kept from writing to mirrored topics. A foreign write is "
+                "noticed, and fails its partition.",
+                cluster.cluster_id,
+            )
         log.info("worker %s runs on cluster %s, %d shards", self.id, cluster.cluster_id, state.shards)
         self.served = True
         membership.start()
@@ -86,6 +94,8 @@ class Worker:
             await shards.cut_off()
             await membership.leave()
             await _cancelled(tasks)
+            if not lease.is_fenced:
+                await keeper.farewell()
             await destination.close()
             await sources.close()
             log.info("worker %s has ended", self.id)
@@ -121,7 +131,7 @@ async def _run(settings: ClientSettings) -> int:
     while not stopping.is_set():
         worker = Worker(settings)
         try:
-            await worker.run(stopping)
+            await _run_until_told(worker, stopping)
         except (GiveWay, RetryLater, RefreshLeader, TakeOverAnew) as error:
             if not worker.served:
                 raise
@@ -129,6 +139,22 @@ async def _run(settings: ClientSettings) -> int:
             with suppress(TimeoutError):
                 await asyncio.wait_for(stopping.wait(), AGAIN_AFTER_S)
     return 0
+
+
+async def _run_until_told(worker: Worker, stopping: asyncio.Event) -> None:
+    """Run `worker`; told to end, it may do so in order for `END_WITHIN_S`, if it has got anything to hand over."""
+    running = asyncio.create_task(worker.run(stopping), name="worker")
+    told = asyncio.create_task(stopping.wait(), name="told to end")
+    await asyncio.wait({running, told}, return_when=asyncio.FIRST_COMPLETED)
+    told.cancel()
+    if worker.served and not running.done():
+        await asyncio.wait({running}, timeout=END_WITHIN_S)
+    while not running.done():
+        log.warning("what runs here could not be handed over in order, and is cut off")
+        running.cancel()
+        await asyncio.wait({running}, timeout=CANCEL_WITHIN_S)
+    if not running.cancelled():
+        running.result()
 
 
 def run_worker(settings: ClientSettings, *, verbose: bool) -> int:

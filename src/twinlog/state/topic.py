@@ -58,8 +58,9 @@ async def _create(cluster: Cluster, partitions: int, replication_factor: int | N
         raise BadInput(f"The topic {STATE_TOPIC} needs at least one partition, not {partitions}.")
     replicas = min(MOST_REPLICAS, len(cluster.brokers)) if replication_factor is None else replication_factor
     configs = dict(_FIXED_CONFIGS)
-    if replicas >= MOST_REPLICAS:
-        configs["min.insync.replicas"] = "2"  # else a commit might stand on a single broker
+    # A commit must not stand on a single broker where there are three; a default above what is there forbids all
+    # writes.
+    configs["min.insync.replicas"] = "2" if replicas >= MOST_REPLICAS else "1"
     with suppress(TopicAlreadyExists):  # another process was faster
         await create_topic(
             cluster,

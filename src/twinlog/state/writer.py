@@ -46,6 +46,8 @@ from twinlog.wire.ops_log import by_topic
 from twinlog.wire.retry import Attempts
 
 WRITE_LANE = "state-write"
+"""Its own, for all that a commit asks: a lease that waits behind others' questions, or is reset with them, runs out."""
+
 COMMIT_TIMEOUT_S = 10.0
 
 TRANSACTION_TIMEOUT_MS = 15_000
@@ -150,6 +152,7 @@ class StateWriter:
             timeout_ms=self._transaction_timeout_ms,
             producer=producer,
             timeout_s=timeout_s,
+            lane=WRITE_LANE,
         )
         self._producer, self._sequences, self._settled = granted, {}, True
         return granted
@@ -176,6 +179,7 @@ class StateWriter:
             producer,
             [TopicPartition(STATE_TOPIC, shard) for shard in runs],
             timeout_s=self._share_s(attempts),
+            lane=WRITE_LANE,
         )
         for turn in range(max(map(len, runs.values()))):
             await self._produce(producer, {s: r[turn] for s, r in runs.items() if turn < len(r)}, attempts)
@@ -246,7 +250,12 @@ class StateWriter:
     async def _end(self, producer: Producer, attempts: Attempts) -> None:
         try:
             await end_txn(
-                self._cluster, self.transactional_id, producer, commit=True, timeout_s=self._share_s(attempts)
+                self._cluster,
+                self.transactional_id,
+                producer,
+                commit=True,
+                timeout_s=self._share_s(attempts),
+                lane=WRITE_LANE,
             )
         except (GiveWay, PartitionFailed, AuthorizationFailed):  # answers; whatever else there is means that none came
             raise

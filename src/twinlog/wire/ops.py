@@ -11,6 +11,7 @@ from twinlog.wire.ops_admin import (
     delete_topics,
     describe_configs,
     elect_leaders,
+    has_authorizer,
 )
 from twinlog.wire.ops_log import (
     CONSUMER,
@@ -60,6 +61,7 @@ __all__ = [
     "describe_producers",
     "elect_leaders",
     "end_txn",
+    "has_authorizer",
     "init_producer_id",
     "list_offsets",
     "list_offsets_request",

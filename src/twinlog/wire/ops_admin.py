@@ -10,12 +10,18 @@ from typing import Final, Literal
 from uuid import UUID
 
 from kafka.protocol.admin import (
+    ACLOperation,
+    ACLPermissionType,
+    ACLResourcePatternType,
+    ACLResourceType,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreateTopicsRequest,
     CreateTopicsResponse,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
+    DescribeAclsRequest,
+    DescribeAclsResponse,
     DescribeClusterRequest,
     DescribeClusterResponse,
     DescribeConfigsRequest,
@@ -282,6 +288,25 @@ async def cluster_rights(cluster: Cluster, *, timeout_s: float = _PATIENCE_S) ->
         return _operations(response.authorized_operations)
     except UnsupportedVersion:
         return await _rights_by_metadata(cluster, timeout_s)
+
+
+async def has_authorizer(cluster: Cluster, *, timeout_s: float = _PATIENCE_S) -> bool:
+    """Say whether the brokers check anybody's rights at all (`KafkaApis.handleDescribeAcls` answers 54 if not)."""
+    response: DescribeAclsResponse = await _read(
+        cluster,
+        DescribeAclsRequest(
+            resource_type_filter=ACLResourceType.CLUSTER,
+            resource_name_filter=None,
+            pattern_type_filter=ACLResourcePatternType.ANY,
+            principal_filter=None,
+            host_filter=None,
+            operation=ACLOperation.ANY,
+            permission_type=ACLPermissionType.ANY,
+        ),
+        node=None,
+        timeout_s=timeout_s,
+    )
+    return bool(response.error_code != codes.SECURITY_DISABLED)
 
 
 async def _rights_by_metadata(cluster: Cluster, timeout_s: float) -> frozenset[str] | None:
