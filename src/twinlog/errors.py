@@ -23,6 +23,18 @@ class RetryLater(TwinlogError):
     """The same request may succeed later; nothing is known to be wrong with it."""
 
 
+class SourceBehind(RetryLater):
+    """The source has nothing decided where the destination has something.
+
+    Passing while a new leader of the source catches up with what it had; lasting where the source was truncated.
+    """
+
+    def __init__(self, where: TopicPartition, source_end: int, end: int) -> None:
+        super().__init__(
+            f"{where}: the destination ends at {end}, but the source has nothing decided from offset {source_end} on"
+        )
+
+
 class ConnectionLost(RetryLater):
     """A connection ended; for requests in flight the outcome is unknown."""
 

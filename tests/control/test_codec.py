@@ -69,7 +69,7 @@ def test_bytes_are_as_people_read_them() -> None:
         b'["partition","m","t",3]',
         '{"checked_offset":-1,"destination_topic_id":"AAAAAAAAAAAAAAAAAAAAAA","error":"müde","last_mirrored_offset":-1,'
         '"long_runs":false,"previous_state":"UNKNOWN","producer_epoch":-1,"producer_id":-1,"retry_attempt":-1,'
-        '"source_topic_id":"AAAAAAAAAAAAAAAAAAAAAA","state":"FAILED","version":0}'.encode(),
+        '"source_topic_id":"AAAAAAAAAAAAAAAAAAAAAA","spare_producer_id":-1,"state":"FAILED","version":0}'.encode(),
     )
     figure = Figure("m", "t", 3, 0, 9, 8, 0, 7, waiting_for_transaction=True)
     assert encode(ProgressRecord(4, "w", 5, (figure,)))[1] == (

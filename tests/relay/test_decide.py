@@ -55,6 +55,14 @@ def test_inconclusive_emptiness_says_nothing(made: Any) -> None:
     assert verdict == Forward((), 100)
 
 
+def test_emptiness_is_not_believed_where_it_may_mean_something_else(made: Any) -> None:
+    """A read from tiered storage that was given up looks like a hole; nothing may be blanked for it."""
+    chunk = made.chunk(100, last_stable_offset=150)
+    verdict = decide(made.progress(), chunk, Terms(trust_emptiness=False))
+    assert isinstance(verdict, Refetch)
+    assert "tiered" in verdict.reason
+
+
 def test_cut_first_batch_is_fetched_again(made: Any) -> None:
     """Bytes without a whole batch must not end the fetching."""
     verdict = decide(made.progress(), made.chunk(100, made.data(100)[:-5]), TERMS)

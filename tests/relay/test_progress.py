@@ -18,12 +18,11 @@ def test_sequence_wraps_as_kafka_does(made: Any) -> None:
     assert after.sequence == 1
 
 
-def test_first_marker_of_an_owner_skips_two_epochs(made: Any) -> None:
-    """A former owner's marker under way, one epoch up, is fenced by the new owner's first."""
-    progress = made.progress()
-    assert progress.marker_epoch() == progress.spent_epoch + 3
-    behind = progress.behind_blanks(progress.marker_epoch(), 100, 0)
-    assert behind.marker_epoch() == behind.spent_epoch + 1
+def test_marker_is_above_every_spent_epoch(made: Any) -> None:
+    """What a takeover counts as spent, it skips."""
+    progress = made.progress(spent_epoch=9)
+    assert progress.marker_epoch() == 10
+    assert progress.behind_blanks(10, 100, 0).marker_epoch() == 11
 
 
 def test_data_behind_blanks_has_the_next_epoch_from_sequence_zero(made: Any) -> None:
@@ -49,9 +48,10 @@ def test_epoch_never_goes_back_over_many_runs(made: Any) -> None:
 
 def test_spare_producer_is_wanted_well_before_the_epochs_end(made: Any) -> None:
     """A thousand epochs before the last good one, a fresh id is asked for."""
-    assert not made.progress(spent_epoch=100).wants_spare
-    assert made.progress(spent_epoch=LAST_GOOD_EPOCH - 10).wants_spare
-    assert not made.progress(spent_epoch=LAST_GOOD_EPOCH - 10).with_spare(8).wants_spare
+    assert not made.progress(spent_epoch=100).wants_spare(1)
+    assert made.progress(spent_epoch=100).wants_spare(LAST_GOOD_EPOCH // 2)
+    assert made.progress(spent_epoch=LAST_GOOD_EPOCH - 10).wants_spare(1)
+    assert not made.progress(spent_epoch=LAST_GOOD_EPOCH - 10).with_spare(8).wants_spare(1)
 
 
 def test_producer_changes_only_right_behind_a_marker_run(made: Any) -> None:

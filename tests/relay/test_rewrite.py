@@ -74,7 +74,7 @@ def test_first_batch_of_a_producer_goes_alone(made: Any) -> None:
     plan = rewrite(progress, Forward(_items(made.data(100), made.data(103)), 106), now_ms=NOW, guard_ms=GUARD)
     (step,) = plan.steps
     assert isinstance(step, DataStep)
-    assert [send.barrier for send in step.sends] == [True, False]
+    assert [send.barrier for send in step.sends] == [True, True]
 
 
 def test_unknown_guard_means_no_pipelining(made: Any) -> None:

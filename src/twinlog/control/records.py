@@ -90,6 +90,7 @@ class PartitionRecord(_Keyed):
     """One partition's actual state.
 
     - `producer_id`, `producer_epoch`: P and the highest epoch known of it; -1: none yet.
+    - `spare_producer_id`: the one that takes over when P's epochs run out; either may be at the log's end then.
     - `checked_offset`: the tail check may begin here.
     - `last_mirrored_offset`: the destination's end (the next offset, not the last) when this was written; -1: unknown.
     - `long_runs`: a long blank run may have left a transactional id of this partition's own at the destination.
@@ -107,6 +108,7 @@ class PartitionRecord(_Keyed):
     state: PartitionState
     producer_id: int = -1
     producer_epoch: int = -1
+    spare_producer_id: int = -1
     checked_offset: int = UNKNOWN_OFFSET
     last_mirrored_offset: int = UNKNOWN_OFFSET
     long_runs: bool = False

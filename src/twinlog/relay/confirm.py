@@ -6,6 +6,7 @@ from twinlog.relay.progress import Accepted, Answer, Displaced, LeaseLost, Plan,
 MESSAGE_TOO_LARGE = {10, 18}
 TOPIC_AUTHORIZATION_FAILED = 29
 CLUSTER_AUTHORIZATION_FAILED = 31
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
 # Refused before the log was touched, and no sign of another writer: the log can be read at once.
 HARMLESS = {19}
 # Our own mistake, or a topic config that somebody changed: sending the same again cannot help.
@@ -58,6 +59,12 @@ def _refusal(progress: Progress, refused: Refused) -> Exception:
         return PartitionFailed(
             f"{where}: the destination refuses the marker at offset {refused.first}. Grant ALTER or CLUSTER_ACTION "
             f"on CLUSTER to the worker's principal; it is tried again by itself.",
+            retriable=True,
+        )
+    if refused.code == TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+        return PartitionFailed(
+            f"{where}: a long run of blanks at offset {refused.first} needs WRITE on transactional ids that begin with "
+            f"twinlog-fill-{said}. Grant it to the worker's principal; it is tried again by itself.",
             retriable=True,
         )
     if refused.code in OUR_MISTAKE:

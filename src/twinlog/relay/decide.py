@@ -1,6 +1,6 @@
 """What to do with what was fetched. Everything that can go wrong at the source has a name here."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from twinlog.batch.records import rewritten
@@ -34,10 +34,12 @@ class Terms:
     """What holds for a partition as long as its stream lasts.
 
     `may_blank` is false where the destination grants no right to write markers (ALTER or CLUSTER_ACTION on the
-    cluster).
+    cluster). `trust_emptiness` is false where an empty answer of the source need not mean that nothing is there: a read
+    from tiered storage that was given up looks the same (`DelayedRemoteFetch`).
     """
 
     may_blank: bool = True
+    trust_emptiness: bool = True
 
 
 def decide(progress: Progress, fetched: Fetched, terms: Terms) -> Verdict:
@@ -76,19 +78,33 @@ def _decide_refusal(progress: Progress, refused: FetchRefused) -> Verdict:
 
 
 def _decide_chunk(progress: Progress, chunk: Chunk, terms: Terms) -> Verdict:
-    if chunk.position != progress.position:
-        return Realign(f"{progress.where}: fetched from {chunk.position}, but the next offset is {progress.position}")
-    if chunk.log_start_offset > progress.position:
-        return Realign(f"{progress.where}: the source log now starts at {chunk.log_start_offset}")
+    where, position = progress.where, progress.position
+    if chunk.position != position:
+        return Realign(f"{where}: fetched from {chunk.position}, but the next offset is {position}")
+    if chunk.log_start_offset > position:
+        return Realign(f"{where}: the source log now starts at {chunk.log_start_offset}")
     try:
         items, next_offset = _read(chunk, progress)
     except CorruptBatch as error:
         return Fail(str(error))
-    if not items and len(chunk.records):
-        return Refetch(f"{progress.where}: the source returned a cut batch at offset {progress.position}")
+    doubt = _doubt(chunk, items, terms)
+    if doubt:
+        return Refetch(f"{where}: the source returned {doubt} at offset {position}")
     if not terms.may_blank and any(isinstance(item, Blank) for item in items):
         return _no_right(progress, items)
     return Forward(items, next_offset)
+
+
+def _doubt(chunk: Chunk, items: Sequence[Batch | Blank], terms: Terms) -> str:
+    """What of the answer cannot be believed; empty where all can."""
+    if not items and len(chunk.records):
+        return "a cut batch"
+    if items and not len(chunk.records) and not terms.trust_emptiness:
+        return (
+            f"nothing, though its last stable offset is {chunk.last_stable_offset} and it has tiered storage (or the "
+            f"topic's configs cannot be read, for want of DESCRIBE_CONFIGS)"
+        )
+    return ""
 
 
 def _read(chunk: Chunk, progress: Progress) -> tuple[tuple[Batch | Blank, ...], int]:

@@ -1,40 +1,21 @@
 """The destination as the pump sees it: `append` takes a plan and says what became of it."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from functools import partial
 from zlib import crc32
 
 from twinlog.errors import TwinlogError
 from twinlog.names import TopicPartition
 from twinlog.relay.lanes import DataLane
-from twinlog.relay.lease import Lease
 from twinlog.relay.longrun import LONG_RUN, LongRun
 from twinlog.relay.markers import MarkerJob, MarkerLane
 from twinlog.relay.progress import Accepted, Answer, BlankStep, DataStep, Plan, Unknown
+from twinlog.relay.stream import Stream
 from twinlog.wire.cluster import Cluster
-from twinlog.wire.metadata import Leader
 
 # A broker handles one request a connection at a time, so markers of many partitions go over several connections.
 DATA_LANES, MARKER_LANES = 2, 4
 # All in-sync replicas: an acknowledgement then means that the high watermark has passed the batch.
 ACKS_ALL = -1
-
-
-@dataclass(frozen=True, slots=True)
-class Stream:
-    """What an owner's streaming of one partition is bound to: the leader it found at takeover, and its lease.
-
-    `before_long_run` records in the state that the partition's own transactional id may have something open.
-    """
-
-    where: TopicPartition
-    leader: Leader
-    lease: Lease
-    fill_id: str
-    compacted: bool
-    max_message_bytes: int
-    before_long_run: Callable[[int], Awaitable[None]]
 
 
 class Destination:
@@ -45,7 +26,6 @@ class Destination:
         self.timeout_s = timeout_s
         self._data: dict[tuple[int, int], DataLane] = {}
         self._markers: dict[tuple[int, int], MarkerLane] = {}
-        self._opening = asyncio.Lock()
 
     def __repr__(self) -> str:
         return f"Destination({len(self._data)} data lanes, {len(self._markers)} marker lanes)"
@@ -67,10 +47,10 @@ class Destination:
             lane = await self._data_lane(stream)
             return await lane.append(stream.where, step.sends, stream.lease)
         if step.count >= LONG_RUN:
-            return await LongRun(self, stream, step).write()
+            return await LongRun(self.cluster, stream, step, write_markers=partial(self.markers, stream)).write()
         return await self.markers(stream, step)
 
-    async def markers(self, stream: Stream, step: BlankStep, *, coordinator_epoch: int = 0) -> Answer:
+    async def markers(self, stream: Stream, step: BlankStep, coordinator_epoch: int = 0) -> Answer:
         """Write a run of blanks as markers of the step's producer id."""
         job = MarkerJob(
             stream.where, step.first, step.count, producer=(step.producer_id, step.epoch), lease=stream.lease
@@ -90,20 +70,26 @@ class Destination:
 
     async def _data_lane(self, stream: Stream) -> DataLane:
         key = (stream.leader.node, _lane(stream.where, DATA_LANES))
-        async with self._opening:
-            lane = self._data.get(key)
-            if lane is None or lane.closed:
-                connection = await self.cluster.lane(stream.leader.node, f"data-{key[1]}")
-                lane = self._data[key] = DataLane(connection, acks=ACKS_ALL, timeout_s=self.timeout_s)
+        lane = self._data.get(key)
+        if lane is not None and not lane.closed:
+            return lane
+        connection = await self.cluster.lane(key[0], f"data-{key[1]}")
+        lane = self._data.get(key)
+        if lane is None or lane.closed:
+            lane = self._data[key] = DataLane(connection, acks=ACKS_ALL, timeout_s=self.timeout_s)
         return lane
 
     async def _marker_lane(self, stream: Stream) -> MarkerLane:
         key = (stream.leader.node, _lane(stream.where, MARKER_LANES))
-        async with self._opening:
-            lane = self._markers.get(key)
-            if lane is None or lane.closed:
-                connection = await self.cluster.lane(stream.leader.node, f"markers-{key[1]}")
-                lane = self._markers[key] = MarkerLane(connection, timeout_s=self.timeout_s)
+        lane = self._markers.get(key)
+        if lane is not None and not lane.closed:
+            return lane
+        connection = await self.cluster.lane(key[0], f"markers-{key[1]}")
+        lane = self._markers.get(key)
+        if lane is None or lane.closed:
+            if lane is not None:
+                lane.retire()
+            lane = self._markers[key] = MarkerLane(connection, timeout_s=self.timeout_s)
         return lane
 
 

@@ -18,7 +18,7 @@ from twinlog.errors import RetryLater, TwinlogError
 from twinlog.names import TopicPartition
 from twinlog.relay.decide import DIVERGED
 from twinlog.relay.inbox import Budget, Inbox, tail_of
-from twinlog.relay.progress import Chunk, FetchRefused
+from twinlog.relay.progress import Chunk, FetchRefused, Progress
 from twinlog.wire.cluster import Cluster
 from twinlog.wire.codes import code_name
 from twinlog.wire.connection import Connection
@@ -96,6 +96,11 @@ class Fetcher:
             except TwinlogError as error:
                 self._refuse_all(str(error))
                 await asyncio.sleep(self._settings.backoff_ms / 1000)
+            except Exception as error:
+                # A mistake of ours: those who wait for this fetcher must hear of it before it ends.
+                log.exception("fetching from broker %d", self._node)
+                self._refuse_all(f"unexpected error, please report it: {error!r}")
+                raise
 
     async def _round(self, wanted: list[Inbox]) -> None:
         connection = await self._cluster.lane(self._node, self._client_id, client_id=self._client_id)
@@ -136,7 +141,7 @@ class Fetcher:
         """Let those that got something go behind the others next time."""
         served = {where for where, data in _partitions(answer, wanted) if data.records}
         # Where those left out stay without room for long (their destination is away), nobody is asked in a frenzy.
-        self._short_wait_ms = SHORT_WAIT_MS if served else self._short_wait_ms * 2
+        self._short_wait_ms = SHORT_WAIT_MS if served else min(self._short_wait_ms * 2, self._settings.wait_max_ms)
         for where in served:
             inbox = self._inboxes.pop(where, None)
             if inbox is not None:
@@ -184,6 +189,9 @@ def _deliver(inbox: Inbox, data: PartitionData, position: int, *, first: bool) -
     if data.error_code:
         inbox.refuse(FetchRefused(data.error_code, code_name(data.error_code)))
         return
+    if getattr(data, "preferred_read_replica", -1) >= 0:
+        # A selector on the broker sends us to a follower; the answer says nothing about the log (KIP-392).
+        return
     diverging = getattr(data, "diverging_epoch", None)
     if diverging is not None and diverging.end_offset >= 0:
         inbox.refuse(FetchRefused(DIVERGED, str(diverging.end_offset)))
@@ -219,16 +227,15 @@ class Source:
     def __repr__(self) -> str:
         return f"Source({self._mirror}, {len(self._fetchers)} fetchers)"
 
-    async def subscribe(
-        self, where: TopicPartition, position: int, *, topic_id: UUID | None, destination_leader: int
-    ) -> Inbox:
-        """Begin to read `where` from `position`; the inbox fills by itself.
+    async def subscribe(self, progress: Progress, *, topic_id: UUID | None, destination_leader: int) -> Inbox:
+        """Begin to read where `progress` stands; the inbox fills by itself.
 
         Raises RefreshLeader where the partition has no leader.
         """
-        leader = await self.cluster.find_leader(where, refresh=True)
-        inbox = Inbox(where, position, budget=self._budget, topic_id=topic_id)
+        leader = await self.cluster.find_leader(progress.where, refresh=True)
+        inbox = Inbox(progress.where, progress.position, budget=self._budget, topic_id=topic_id)
         inbox.leader_epoch = leader.epoch
+        inbox.last_fetched_epoch = min(progress.source_epoch, leader.epoch)
         client_id = f"broker-{destination_leader}-fetcher-0-mirror-{self._mirror}"
         key = (leader.node, client_id)
         if key not in self._fetchers or self._fetchers[key][1].done():

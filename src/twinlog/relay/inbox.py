@@ -134,6 +134,14 @@ class Inbox:
         self._queue.appendleft((nudge, 0))
         self._arrived.set()
 
+    def expect(self, position: int) -> None:
+        """Say where the pump stands now: what was fetched but not sent on has to be read again.
+
+        Where something waits, its own position tells; where nothing does, nothing may come for long.
+        """
+        if not self._queue and not self._closed and self.position != position:
+            self.nudge(Nudge(f"{self.where}: not all that was fetched could be sent on; reading on at {position}"))
+
     async def get(self) -> Fetched:
         """The next value, in order; frees the bytes of the one before it."""
         self._budget.give_back(self._held_bytes)

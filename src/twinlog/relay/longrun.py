@@ -7,16 +7,22 @@ send.
 """
 
 import asyncio
+import time
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from twinlog.batch.blank import MAX_FILLER, filler_batch
 from twinlog.batch.edit import next_sequence
 from twinlog.batch.layout import HEADER_SIZE
 from twinlog.batch.scan import batches
 from twinlog.batch.view import Batch
-from twinlog.errors import BrokerError, RetryLater, TwinlogError
-from twinlog.relay.progress import Accepted, Answer, BlankStep, Displaced, LeaseLost, Unknown
+from twinlog.errors import AuthorizationFailed, BrokerError, GiveWay, RetryLater, TwinlogError
+from twinlog.relay.lanes import NOT_APPENDED
+from twinlog.relay.progress import Accepted, Answer, BlankStep, Displaced, LeaseLost, Refused, Unknown
+from twinlog.relay.stream import Stream
+from twinlog.wire.cluster import Cluster
+from twinlog.wire.codes import TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 from twinlog.wire.ops import (
     LATEST,
     Producer,
@@ -27,9 +33,6 @@ from twinlog.wire.ops import (
     produce_batch,
     read_log,
 )
-
-if TYPE_CHECKING:
-    from twinlog.relay.destination import Destination, Stream
 
 # Below this, markers alone are as fast as the round trips of a transaction.
 LONG_RUN = 10_000
@@ -45,27 +48,39 @@ POLL_S = 0.05
 NULL_KEY, FILLER_KEY = None, b"\x00"
 
 
+WriteMarkers = Callable[[BlankStep, int], Awaitable[Answer]]
+"""Writes a run of markers under a coordinator epoch."""
+
+
 class LongRun:
     """One run of blanks from `step.first`, written by the partition's own transactional id."""
 
-    def __init__(self, destination: "Destination", stream: "Stream", step: BlankStep) -> None:
-        self._destination = destination
-        self._cluster = destination.cluster
+    def __init__(self, cluster: Cluster, stream: Stream, step: BlankStep, *, write_markers: WriteMarkers) -> None:
+        self._cluster = cluster
         self._stream = stream
         self._step = step
+        self._write_markers = write_markers
         self._behind = step.first + step.count
 
     async def write(self) -> Answer:
         """Write the run; every surprise is Unknown, and the takeover reads what came of it."""
         try:
             return await self._write()
+        except GiveWay:
+            return LeaseLost(self._step.first)
+        except AuthorizationFailed as error:
+            return Refused(TRANSACTIONAL_ID_AUTHORIZATION_FAILED, self._step.first, message=str(error))
         except (TwinlogError, TimeoutError) as error:
             return Unknown(self._step.first, f"a long run of blanks was interrupted: {error}")
 
     async def _write(self) -> Answer:
         stream, step = self._stream, self._step
-        await stream.before_long_run(step.epoch)
+        self._check_lease()
+        # In this order: a commit that stands says that the lease was not fenced, so that a successor's own call comes
+        # after ours and makes our epoch void.
         producer = await init_producer_id(self._cluster, stream.fill_id)
+        await stream.before_long_run(step.epoch)
+        self._check_lease()
         await add_partitions(self._cluster, stream.fill_id, producer, [stream.where])
         end = step.first
         sequence = 0
@@ -86,6 +101,11 @@ class LongRun:
             return Displaced(expected=self._behind - SLACK + 1, found=end)
         return await self._close_off(higher, end)
 
+    def _check_lease(self) -> None:
+        # A partition added without it would be aborted by a timeout some day: a marker in another owner's log.
+        if not self._stream.lease.valid():
+            raise GiveWay(f"{self._stream.where}: the lease ran out before the run's transaction")
+
     async def _produce(self, producer: Producer, sequence: int, count: int, expected: int) -> Answer:
         stream = self._stream
         batch = filler_batch(
@@ -100,6 +120,8 @@ class LongRun:
         produced = await produce_batch(
             self._cluster, stream.where, batch.header + bytes(batch.body), transactional_id=stream.fill_id, acks=-1
         )
+        if produced.error in NOT_APPENDED:
+            return Refused(produced.error, expected, batch.size, produced.message)
         if produced.error:
             return Unknown(expected, f"error {produced.error} for {count} filler records")
         if produced.base_offset != expected:
@@ -120,15 +142,16 @@ class LongRun:
     async def _stable_end(self) -> int:
         """The true log end, once it has stood still for a while and the high watermark has reached it."""
         where = self._stream.where
-        loop = asyncio.get_running_loop()
-        seen, since = -1, loop.time()
+        seen, since = -1, time.monotonic()
         async with asyncio.timeout(COMPLETE_WITHIN_S):
             while True:
                 end = await list_offsets(self._cluster, {where: LATEST}, replica_id=-2)
                 mark = await list_offsets(self._cluster, {where: LATEST})
+                if end[where].error or mark[where].error:
+                    raise RetryLater(f"{where}: the destination's log end cannot be told just now")
                 if end[where].offset != seen or mark[where].offset != seen:
-                    seen, since = end[where].offset, loop.time()
-                elif loop.time() - since >= LOG_END_STABLE_S:
+                    seen, since = end[where].offset, time.monotonic()
+                elif time.monotonic() - since >= LOG_END_STABLE_S:
                     return seen
                 await asyncio.sleep(POLL_S)
 
@@ -139,7 +162,7 @@ class LongRun:
         theirs = replace(self._step, first=end + 1, count=1, producer_id=higher.id, epoch=higher.epoch, probe=True)
         rest = replace(self._step, first=end + 2, count=self._behind - end - 2, probe=True)
         for step, epoch in ((ours, 0), (theirs, coordinator_epoch), (rest, 0)):
-            answer = await self._destination.markers(self._stream, step, coordinator_epoch=epoch)
+            answer = await self._write_markers(step, epoch)
             if not isinstance(answer, Accepted):
                 return answer
         return Accepted()

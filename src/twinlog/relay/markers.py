@@ -104,6 +104,10 @@ class MarkerLane:
             job.finish(LeaseLost(job.first + job.written))
             raise
 
+    def retire(self) -> None:
+        """Let the lane notice that its connection is gone."""
+        self._wake.set()
+
     async def close(self) -> None:
         """End the lane; what waits is answered as unknown."""
         self._task.cancel()
@@ -127,6 +131,7 @@ class MarkerLane:
             self._unknown(jobs, "the worker is ending")
             raise
         finally:
+            self._unknown(jobs, "the lane for markers has ended")
             self._unknown(self._queue, "the connection for markers is closed")
             self._connection.reset()
 

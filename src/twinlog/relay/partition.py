@@ -7,27 +7,32 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 from uuid import UUID
 
-from twinlog.errors import GiveWay, PartitionFailed, RefreshLeader, RetryLater, TakeOverAnew
+from twinlog.errors import GiveWay, PartitionFailed, RefreshLeader, RetryLater, SourceBehind, TakeOverAnew
 from twinlog.names import TopicPartition
 from twinlog.relay.decide import Stopped, Terms
-from twinlog.relay.destination import Destination, Stream
+from twinlog.relay.destination import Destination
 from twinlog.relay.fetch import Source
 from twinlog.relay.inbox import Inbox, SourceFigures
 from twinlog.relay.lease import Lease
 from twinlog.relay.prefix import fill_prefix, follow_log_start
 from twinlog.relay.progress import Nudge, Progress
 from twinlog.relay.pump import Pump
+from twinlog.relay.stream import Stream
 from twinlog.relay.tailcheck import Sides
 from twinlog.relay.takeover import Bounds, Known, TopicIds, take_over
+from twinlog.relay.waiting import unless
 
 log = logging.getLogger("twinlog.partition")
 
 # Between two attempts at the same trouble: doubled from the first to the last.
 FIRST_BACKOFF_S, LAST_BACKOFF_S = 0.2, 5.0
+# For how long the source may lack what the destination has, before that is taken for good.
+SOURCE_BEHIND_S = 30.0
 
 
 class Ledger(Protocol):
@@ -35,6 +40,9 @@ class Ledger(Protocol):
 
     async def took_producer(self, progress: Progress) -> None:
         """Remember the partition's producer id; nothing has been written under it yet."""
+
+    async def took_spare(self, progress: Progress) -> None:
+        """Remember the producer id that takes over when the present one's epochs run out."""
 
     async def mirroring(self, progress: Progress) -> None:
         """Remember that both sides agree up to `progress.position`."""
@@ -95,6 +103,9 @@ class PartitionRelay:
         self._pump: Pump | None = None
         self._progress: Progress | None = None
         self.trouble = ""
+        self._behind_since: float | None = None
+        # Whether something may still be under way to the destination whose outcome nobody knows.
+        self.unsettled = claim.settle
 
     def __repr__(self) -> str:
         return f"PartitionRelay({self.where} at {self.position})"
@@ -127,7 +138,7 @@ class PartitionRelay:
             self._inbox.nudge(Nudge(what))
 
     async def run(self) -> None:
-        """Mirror until stopped (returns with nothing in flight).
+        """Mirror until stopped; `unsettled` tells whether something may still be under way by then.
 
         Raises PartitionFailed where it cannot go on, GiveWay where the lease is lost.
         """
@@ -135,31 +146,47 @@ class PartitionRelay:
         while not self._stopping.is_set():
             before = self.position
             try:
-                await self._stream(await self._take_over(settle=settle))
+                await self._stream(await self._take_over(settle=settle or self.unsettled))
                 return
             except Stopped:
                 return
+            except SourceBehind as error:
+                settle, trouble = True, str(error)
+                self._behind(error)
             except TakeOverAnew as error:
                 settle, trouble = error.settle, str(error)
+                self.unsettled = self.unsettled or settle
             except (RefreshLeader, RetryLater) as error:
                 settle, trouble = True, str(error)
             self._remember()
             failures = 0 if self.position > before >= 0 else failures + 1
-            await self._back_off(failures, trouble)
+            with suppress(Stopped):
+                await self._back_off(failures, trouble)
 
     async def _take_over(self, *, settle: bool) -> Progress:
-        await self._ids.check()
+        await unless(self._stopping, self._ids.check())
         claim = self.claim
+        # What a long run has open is aborted now, and its markers come some time after.
+        self.unsettled = self.unsettled or self._known.long_runs
+        reading = take_over(
+            self._sides,
+            self.where,
+            self._known,
+            fill_id=claim.fill_id,
+            compacted=claim.compacted,
+            settle=settle,
+            clock=self._clock,
+        )
         try:
-            progress, bounds = await take_over(
-                self._sides, self.where, self._known, fill_id=claim.fill_id, settle=settle, clock=self._clock
-            )
+            progress, bounds = await unless(self._stopping, reading)
         except PartitionFailed as error:
             raise self._under_lease(error) from error
+        self.unsettled = False
         self._check_lease()
         if self._known.is_new:
             await self._ledger.took_producer(progress)
         self._progress = progress
+        self._behind_since = None
         self._remember()
         progress = await self._meet_start(progress, bounds)
         self.trouble = ""
@@ -190,6 +217,7 @@ class PartitionRelay:
             compacted=self.claim.compacted,
             max_message_bytes=self.claim.max_message_bytes,
             before_long_run=self._before_long_run,
+            took_spare=self._took_spare,
         )
 
     async def _stream(self, progress: Progress) -> None:
@@ -206,7 +234,7 @@ class PartitionRelay:
                 except (RefreshLeader, RetryLater) as error:
                     failures = 0 if pump.progress.position > before else failures + 1
                     await self._back_off(failures, str(error))
-                    await self._ids.check()
+                    await unless(self._stopping, self._ids.check())
         except PartitionFailed as error:
             raise self._under_lease(error) from error
         finally:
@@ -216,12 +244,12 @@ class PartitionRelay:
     async def _one_subscription(self, pump: Pump, stream: Stream) -> None:
         if self._stopping.is_set():
             raise Stopped("asked to stop")
-        inbox = await self._source.subscribe(
-            self.where,
-            pump.progress.position,
+        subscribing = self._source.subscribe(
+            pump.progress,
             topic_id=self.claim.source_topic_id,
             destination_leader=stream.leader.node,
         )
+        inbox = await unless(self._stopping, subscribing)
         inbox.figures = self.figures
         self._inbox = inbox
         try:
@@ -231,6 +259,12 @@ class PartitionRelay:
         finally:
             self._inbox = None
             self._source.unsubscribe(inbox)
+
+    async def _took_spare(self, progress: Progress) -> None:
+        spare = progress.spare_producer_id
+        if spare is not None:
+            await self._ledger.took_spare(progress)
+            self._known = replace(self._known, spare_producer_id=spare)
 
     async def _before_long_run(self, epoch: int) -> None:
         progress = self.progress
@@ -246,6 +280,21 @@ class PartitionRelay:
                 self._known,
                 producer_id=progress.producer_id,
                 producer_epoch=max(progress.spent_epoch, progress.epoch),
+            )
+            if self._known.checked_offset >= 0:
+                self._known = replace(self._known, checked_offset=progress.position)
+
+    def _behind(self, error: SourceBehind) -> None:
+        """A new leader of the source may lack for a moment what it had shown; what lasts is a truncation."""
+        now = self._clock()
+        self._behind_since = now if self._behind_since is None else self._behind_since
+        if now - self._behind_since > SOURCE_BEHIND_S:
+            raise self._under_lease(
+                PartitionFailed(
+                    f"{error} for {SOURCE_BEHIND_S:.0f} s. Either somebody else wrote to the mirror topic, or the "
+                    f"source was truncated. Nothing more is written. Stop the topic, keep what you need of it, "
+                    f"delete the destination topic and start it again."
+                )
             )
 
     def _check_lease(self) -> None:

@@ -4,17 +4,17 @@ Filler below the source's log start is read by nobody, since it is deleted befor
 is plain idempotent data of the partition's own producer, so a takeover in the middle goes on where the log ends.
 """
 
+import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 from twinlog.batch.blank import filler_batch
-from twinlog.errors import RetryLater
+from twinlog.errors import PartitionFailed, RetryLater
 from twinlog.names import TopicPartition
 from twinlog.relay.confirm import confirm
-from twinlog.relay.destination import Destination, Stream
+from twinlog.relay.destination import Destination
 from twinlog.relay.longrun import FILLER_KEY, records_a_batch
 from twinlog.relay.progress import DataStep, Plan, Progress, Send
+from twinlog.relay.stream import Stream
 from twinlog.wire.cluster import Cluster
 from twinlog.wire.codes import code_name
 from twinlog.wire.ops import alter_configs, delete_records, describe_configs
@@ -22,8 +22,12 @@ from twinlog.wire.ops import alter_configs, delete_records, describe_configs
 log = logging.getLogger("twinlog.prefix")
 
 POLICY_VIOLATION = 44
-# Only for as long as the prefix is deleted: retention must not touch the other partitions meanwhile.
-DELETE_ONLY = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+TOPIC_AUTHORIZATION_FAILED = 29
+# For as long as the prefix is deleted. Should the worker be killed right then, the topic keeps them: it goes on being
+# compacted, and nothing is deleted by its age or size.
+DELETE_TOO = {"cleanup.policy": "compact,delete", "retention.ms": "-1", "retention.bytes": "-1"}
+# Partitions of one topic do this one after the other; some dozens are done within a few seconds.
+POLICY_ATTEMPTS, POLICY_PAUSE_S = 20, 0.25
 
 
 async def fill_prefix(destination: Destination, stream: Stream, progress: Progress, start: int) -> Progress:
@@ -55,27 +59,42 @@ async def fill_prefix(destination: Destination, stream: Stream, progress: Progre
 async def follow_log_start(cluster: Cluster, where: TopicPartition, start: int) -> None:
     """Delete the destination's records below `start`, as the source has.
 
-    A topic that is only compacted refuses DeleteRecords (error 44): its cleanup.policy is `delete` for that moment.
-    Raises RetryLater where it cannot be done just now.
+    A topic that is only compacted refuses DeleteRecords (error 44): for that moment it may delete as well, though
+    nothing by itself. Raises RetryLater where it cannot be done just now, PartitionFailed where a right is missing.
     """
-    error = await _delete(cluster, where, start)
-    if error == POLICY_VIOLATION:
-        async with _delete_policy(cluster, where.topic):
-            error = await _delete(cluster, where, start)
-    if error:
-        raise RetryLater(f"{where}: records below {start} cannot be deleted just now: {code_name(error)}")
+    error = 0
+    for _ in range(POLICY_ATTEMPTS):
+        error = await _delete(cluster, where, start)
+        if error == POLICY_VIOLATION:
+            error = await _delete_from_compacted(cluster, where, start)
+        if error == TOPIC_AUTHORIZATION_FAILED:
+            raise PartitionFailed(
+                f"{where}: the destination refuses to delete records below {start}, which the source does not have. "
+                f"Grant DELETE on topic {where.topic} to the worker's principal; it is tried again by itself.",
+                retriable=True,
+            )
+        if not error:
+            return
+        await asyncio.sleep(POLICY_PAUSE_S)
+    raise RetryLater(f"{where}: records below {start} cannot be deleted just now: {code_name(error)}")
 
 
 async def _delete(cluster: Cluster, where: TopicPartition, start: int) -> int:
     return (await delete_records(cluster, {where: start}))[where].error
 
 
-@asynccontextmanager
-async def _delete_policy(cluster: Cluster, topic: str) -> AsyncIterator[None]:
-    entries = (await describe_configs(cluster, "topic", [topic], keys=list(DELETE_ONLY)))[topic]
+async def _delete_from_compacted(cluster: Cluster, where: TopicPartition, start: int) -> int:
+    """Let the topic delete for a moment.
+
+    Where another partition's relay does so just now, the configs are left alone, for they are not the topic's own.
+    """
+    entries = (await describe_configs(cluster, "topic", [where.topic], keys=list(DELETE_TOO)))[where.topic]
+    if "delete" in str(entries["cleanup.policy"].value):
+        return POLICY_VIOLATION
     before = {name: str(entry.value) for name, entry in entries.items() if entry.overridden}
-    await alter_configs(cluster, "topic", topic, set_to=DELETE_ONLY)
+    await alter_configs(cluster, "topic", where.topic, set_to=DELETE_TOO)
     try:
-        yield
+        return await _delete(cluster, where, start)
     finally:
-        await alter_configs(cluster, "topic", topic, set_to=before, delete=[n for n in DELETE_ONLY if n not in before])
+        added = [name for name in DELETE_TOO if name not in before]
+        await alter_configs(cluster, "topic", where.topic, set_to=before, delete=added)

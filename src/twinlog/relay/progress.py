@@ -14,9 +14,7 @@ from twinlog.batch.view import Batch
 from twinlog.names import TopicPartition
 
 # The epoch is an int16. Two epochs go with each run of blanks; a new producer id is taken well before the end.
-LAST_GOOD_EPOCH = 32_000
-# A takeover's first marker skips two epochs, so that a marker of the former owner still under way is fenced by ours.
-EPOCHS_SKIPPED_AT_TAKEOVER = 2
+LAST_GOOD_EPOCH, LAST_EPOCH = 32_000, 32_700
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +37,16 @@ class Progress:
     data_timestamp_ms: int | None = None
     first_marker: bool = True
     spare_producer_id: int | None = None
+    source_epoch: int = -1
+
+    def wants_spare(self, blanks: int) -> bool:
+        """Whether a fresh producer id should be at hand, since `blanks` runs of blanks may use the epochs up."""
+        return self.spare_producer_id is None and self.spent_epoch + 2 * blanks > LAST_GOOD_EPOCH - 1_000
 
     @property
-    def wants_spare(self) -> bool:
-        """Whether a fresh producer id should be at hand before the epochs run out."""
-        return self.spare_producer_id is None and self.spent_epoch > LAST_GOOD_EPOCH - 1_000
+    def worn_out(self) -> bool:
+        """Whether no run of blanks may be planned any more, for want of epochs and of a spare producer id."""
+        return self.spare_producer_id is None and self.spent_epoch >= LAST_EPOCH
 
     def with_spare(self, producer_id: int) -> "Progress":
         """The same place, with a fresh producer id in reserve."""
@@ -60,9 +63,15 @@ class Progress:
             data_timestamp_ms=timestamp_ms,
         )
 
+    def short_of(self, plan: "Plan", first: int) -> "Progress":
+        """The same place, after `plan` was sent up to the step with offset `first`: the epochs so far are spent."""
+        sent = [step for step in plan.steps if isinstance(step, BlankStep) and step.first <= first]
+        spent = [step.epoch for step in sent if step.producer_id == self.producer_id]
+        return replace(self, spent_epoch=max([self.spent_epoch, *spent]))
+
     def marker_epoch(self) -> int:
         """The epoch for the next run of blanks."""
-        return self.spent_epoch + 1 + (EPOCHS_SKIPPED_AT_TAKEOVER if self.first_marker else 0)
+        return self.spent_epoch + 1
 
     def behind_blanks(self, epoch: int, last: int, now_ms: int) -> "Progress":
         """Where it stands once a run of blanks at `epoch` that ends at offset `last` is in the log."""
@@ -237,6 +246,11 @@ class Displaced:
 
     expected: int
     found: int
+
+    @property
+    def first(self) -> int:
+        """From which offset on the log is not what was meant."""
+        return self.expected
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,14 @@
 import time
 from dataclasses import dataclass
 
+from twinlog.batch.scan import Blank
 from twinlog.relay.confirm import confirm
 from twinlog.relay.decide import Terms, decide, forwarded
-from twinlog.relay.destination import Destination, Stream
+from twinlog.relay.destination import Destination
 from twinlog.relay.inbox import Inbox
-from twinlog.relay.progress import Progress
+from twinlog.relay.progress import Accepted, Progress
 from twinlog.relay.rewrite import rewrite
+from twinlog.relay.stream import Stream
 from twinlog.wire.ops import init_producer_id
 
 
@@ -32,13 +34,17 @@ class Pump:
             fetched = await inbox.get()
             verdict = forwarded(decide(self.progress, fetched, self.terms))
             self.appending = True
-            await self._keep_spare()
+            await self._keep_spare(sum(isinstance(item, Blank) for item in verdict.items))
             plan = rewrite(self.progress, verdict, now_ms=time.time_ns() // 1_000_000, guard_ms=self.guard_ms)
             answer = await self.destination.append(self.stream, plan)
+            if not isinstance(answer, Accepted):
+                self.progress = self.progress.short_of(plan, answer.first)
             self.progress = confirm(self.progress, plan, answer)
             self.appending = False
+            inbox.expect(self.progress.position)
 
-    async def _keep_spare(self) -> None:
-        if self.progress.wants_spare:
+    async def _keep_spare(self, blanks: int) -> None:
+        if self.progress.wants_spare(blanks):
             fresh = await init_producer_id(self.destination.cluster)
             self.progress = self.progress.with_spare(fresh.id)
+            await self.stream.took_spare(self.progress)

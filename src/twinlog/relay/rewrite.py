@@ -1,6 +1,9 @@
 """From a verdict to a plan: data batches with their new headers, and runs of blanks, in offset order."""
 
-from twinlog.batch.edit import Outgoing, stamped
+from collections.abc import Sequence
+from dataclasses import replace
+
+from twinlog.batch.edit import next_sequence, stamped
 from twinlog.batch.scan import Blank
 from twinlog.batch.view import Batch
 from twinlog.relay.progress import BlankStep, DataStep, Forward, Plan, Progress, Send, Step
@@ -14,32 +17,44 @@ def rewrite(progress: Progress, verdict: Forward, *, now_ms: int, guard_ms: int)
     (`ProducerStateManager` judges by record time). Pure: the time is an argument.
     """
     steps: list[Step] = []
-    sends: list[Send] = []
+    run: list[Batch] = []
     for item in verdict.items:
-        if isinstance(item, Blank):
-            _close(steps, sends)
-            step, progress = _blanks(progress, item, now_ms)
-            steps.append(step)
+        if not isinstance(item, Blank):
+            run.append(item)
             continue
-        send, progress = _data(progress, item, now_ms - guard_ms)
-        sends.append(send)
-    _close(steps, sends)
+        progress = _data(steps, progress, run, now_ms - guard_ms)
+        run.clear()
+        if progress.worn_out:
+            # The rest is read again, under a fresh producer id.
+            break
+        step, progress = _blanks(progress, item, now_ms)
+        steps.append(step)
+    progress = _data(steps, progress, run, now_ms - guard_ms)
     return Plan(tuple(steps), progress)
 
 
-def _close(steps: list[Step], sends: list[Send]) -> None:
-    if sends:
-        steps.append(DataStep(tuple(sends)))
-        sends.clear()
+def _data(steps: list[Step], progress: Progress, run: Sequence[Batch], fresh_from_ms: int) -> Progress:
+    """Add a step for the batches of `run`, if there are any; where the partition stands moves once for all of them."""
+    if not run:
+        return progress
+    producer_id, epoch, sequence = progress.producer_id, progress.epoch, progress.sequence
+    sends: list[Send] = []
+    # A batch may follow one under way only if the broker knows the producer whether or not it accepts that one: both
+    # the batch before and the one before that are fresh.
+    fresh = before = _fresh(progress.last_timestamp_ms, fresh_from_ms)
+    for batch in run:
+        outgoing = stamped(batch, producer_id=producer_id, epoch=epoch, sequence=sequence)
+        sends.append(Send(outgoing, barrier=not (fresh and before)))
+        sequence = next_sequence(sequence, outgoing.count)
+        fresh, before = _fresh(outgoing.max_timestamp, fresh_from_ms), fresh
+    steps.append(DataStep(tuple(sends)))
+    count = sum(send.batch.count for send in sends)
+    behind = progress.behind_data(count, sends[-1].batch.last, sends[-1].batch.max_timestamp)
+    return replace(behind, source_epoch=run[-1].leader_epoch)
 
 
-def _data(progress: Progress, batch: Batch, fresh_from_ms: int) -> tuple[Send, Progress]:
-    outgoing: Outgoing = stamped(
-        batch, producer_id=progress.producer_id, epoch=progress.epoch, sequence=progress.sequence
-    )
-    last_ms = progress.last_timestamp_ms
-    barrier = last_ms is None or last_ms < fresh_from_ms
-    return Send(outgoing, barrier), progress.behind_data(outgoing.count, outgoing.last, outgoing.max_timestamp)
+def _fresh(timestamp_ms: int | None, fresh_from_ms: int) -> bool:
+    return timestamp_ms is not None and timestamp_ms >= fresh_from_ms
 
 
 def _blanks(progress: Progress, blank: Blank, now_ms: int) -> tuple[BlankStep, Progress]:

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from twinlog.batch.compare import differences
+from twinlog.batch.compare import differences, unmatched
 from twinlog.batch.scan import Blank, Data, Scan, readable
-from twinlog.errors import PartitionFailed, RetryLater
+from twinlog.batch.view import Batch
+from twinlog.errors import PartitionFailed, RetryLater, SourceBehind
 from twinlog.names import TopicPartition
 from twinlog.wire.cluster import Cluster
 from twinlog.wire.codes import code_name
@@ -23,42 +24,77 @@ class Sides:
     destination: Cluster
 
 
-async def check_tail(sides: Sides, where: TopicPartition, first: int, end: int) -> None:
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """What is no difference in a compacted topic: a record that one side has compacted away and the other not yet.
+
+    A record that only the destination has must be in a batch of one of `producers`, the mirror's own; None: of anyone,
+    in a topic that was not written by a mirror before.
+    """
+
+    producers: frozenset[int] | None
+
+
+async def check_tail(
+    sides: Sides, where: TopicPartition, first: int, end: int, *, compacted: Compacted | None = None
+) -> int:
     """Prove that offsets `first` to `end` - 1 hold the same on both sides, as a read_committed reader sees them.
 
-    Raises PartitionFailed with the first differing offset, RetryLater where a side cannot be read just now. A record
-    that the source has compacted away meanwhile may still stand at the destination: that is no difference.
+    Returns the leader epoch of the last batch that the source has there; -1 for none. Raises PartitionFailed with the
+    first differing offset, SourceBehind where the source does not reach that far, RetryLater where a side cannot be
+    read.
     """
-    position = first
+    position, epoch = first, -1
     while position < end:
         source = await _scan(sides.source, where, position, end=end, side="source")
         destination = await _scan(sides.destination, where, position, end=end, side="destination")
         reached = min(source.next_offset, destination.next_offset, end)
         if source.next_offset <= position:
-            raise PartitionFailed(
-                f"{where}: the destination ends at {end}, but the source has nothing decided from offset {position} "
-                f"on. Either somebody else wrote to the mirror topic, or the source was truncated. Nothing more is "
-                f"written. Stop the topic, keep what you need of it, delete the destination topic and start it again.",
-            )
+            raise SourceBehind(where, position, end)
         if destination.next_offset <= position:
             raise RetryLater(f"{where}: the destination's log cannot be read at offset {position} below its end {end}")
-        _compare(where, source.items, destination.items, (position, reached - 1))
+        _compare(where, source.items, destination.items, (position, reached - 1), compacted=compacted)
         position = reached
+        epoch = max([epoch, *_epochs(source.items)])
+    return epoch
+
+
+def _epochs(items: Sequence[Data | Blank]) -> list[int]:
+    batches = [item.batch for item in items if isinstance(item, Data)]
+    return [batch.leader_epoch for batch in batches if isinstance(batch, Batch)]
 
 
 def _compare(
-    where: TopicPartition, source: Sequence[Data | Blank], destination: Sequence[Data | Blank], span: tuple[int, int]
+    where: TopicPartition,
+    source: Sequence[Data | Blank],
+    destination: Sequence[Data | Blank],
+    span: tuple[int, int],
+    *,
+    compacted: Compacted | None,
 ) -> None:
     first, last = span
     found = differences(source, destination, first=first, last=last, limit=SHOWN, where=where)
-    if found.total:
-        shown = "; ".join(str(difference) for difference in found.listed)
-        raise PartitionFailed(
-            f"{where}: the destination's log differs from the source between offsets {first} and {last} in "
-            f"{found.total} places ({shown}). Somebody else wrote to the mirror topic, or one side was changed. "
-            f"Nothing more is written. Stop the topic, keep what you need of it, delete the destination topic and "
-            f"start it again."
-        )
+    if not found.total or (compacted and _only_compacted(source, destination, span, compacted)):
+        return
+    shown = "; ".join(str(difference) for difference in found.listed)
+    raise PartitionFailed(
+        f"{where}: the destination's log differs from the source between offsets {first} and {last} in "
+        f"{found.total} places ({shown}). Somebody else wrote to the mirror topic, or one side was changed. "
+        f"Nothing more is written. Stop the topic, keep what you need of it, delete the destination topic and "
+        f"start it again."
+    )
+
+
+def _only_compacted(
+    source: Sequence[Data | Blank], destination: Sequence[Data | Blank], span: tuple[int, int], compacted: Compacted
+) -> bool:
+    left = unmatched(source, destination, first=span[0], last=span[1])
+    if left.source.keys() & left.destination.keys():
+        return False
+    if not left.destination or compacted.producers is None:
+        return True
+    batches = [item.batch for item in destination if isinstance(item, Data)]
+    return all(isinstance(batch, Batch) and batch.producer_id in compacted.producers for batch in batches)
 
 
 async def _scan(cluster: Cluster, where: TopicPartition, position: int, *, end: int, side: str) -> Scan:

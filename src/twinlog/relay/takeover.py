@@ -7,17 +7,18 @@ has emptied had.
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from twinlog.batch.edit import next_sequence
 from twinlog.batch.scan import batches
 from twinlog.batch.view import Batch
-from twinlog.errors import PartitionFailed, RetryLater, UnsupportedVersion
+from twinlog.errors import PartitionFailed, RetryLater, SourceBehind, UnsupportedVersion
 from twinlog.names import TopicPartition
 from twinlog.relay.progress import Progress
-from twinlog.relay.tailcheck import Sides, check_tail
+from twinlog.relay.tailcheck import Compacted, Sides, check_tail
 from twinlog.wire.cluster import Cluster
 from twinlog.wire.codes import code_name
 from twinlog.wire.ops import (
@@ -38,6 +39,8 @@ SETTLE_WITHIN_S = 60.0
 POLL_S = 0.1
 # An answer later than this says that the broker was busy or frozen: what it holds back may still come.
 PROMPT_S = 1.0
+# A former owner's first run of blanks, one epoch up, may not have arrived yet: it has to be fenced by ours.
+EPOCHS_SKIPPED = 2
 # Where the broker cannot be asked for a producer's epoch, this far above what the state remembers.
 EPOCHS_ABOVE_STATE = 100
 
@@ -46,12 +49,14 @@ EPOCHS_ABOVE_STATE = 100
 class Known:
     """What the state remembers of a partition; -1 for nothing.
 
-    `checked_offset` is where the tail check may begin (below it, it was made before). `long_runs` says that the
-    partition's own transactional id may have something open.
+    `spare_producer_id` is the one that takes over when the first one's epochs run out: from then on either may be at
+    the log's end. `checked_offset` is where the tail check may begin (below it, it was made before). `long_runs` says
+    that the partition's own transactional id may have something open.
     """
 
     producer_id: int = -1
     producer_epoch: int = -1
+    spare_producer_id: int = -1
     checked_offset: int = -1
     long_runs: bool = False
 
@@ -102,7 +107,14 @@ async def bounds_of(sides: Sides, where: TopicPartition) -> Bounds:
 
 
 async def take_over(
-    sides: Sides, where: TopicPartition, known: Known, *, fill_id: str, settle: bool, clock: Callable[[], float]
+    sides: Sides,
+    where: TopicPartition,
+    known: Known,
+    *,
+    fill_id: str,
+    compacted: bool,
+    settle: bool,
+    clock: Callable[[], float],
 ) -> tuple[Progress, Bounds]:
     """Read where the destination ends, prove that its tail is the source's, and say how to go on.
 
@@ -114,11 +126,22 @@ async def take_over(
         await settled_end(sides.destination, where, clock)
     bounds = await bounds_of(sides, where)
     _refuse_wrong(where, known, bounds)
-    first = max(known.checked_offset, bounds.start, bounds.source_start)
-    await check_tail(sides, where, first, bounds.end)
-    progress = await _resume(sides.destination, where, known, bounds, filler)
+    if bounds.source_end < bounds.end > bounds.source_start:
+        raise SourceBehind(where, bounds.source_end, bounds.end)
+    last = await _last_batch(sides.destination, where, bounds)
+    # Also where all was checked before, the last batch is compared: the source may have lost it and grown again.
+    first = min(max(known.checked_offset, 0), bounds.end if last is None else last.base_offset)
+    own = None if known.is_new else frozenset({known.producer_id, known.spare_producer_id})
+    epoch = await check_tail(
+        sides,
+        where,
+        max(first, bounds.start, bounds.source_start),
+        bounds.end,
+        compacted=Compacted(own) if compacted else None,
+    )
+    progress = await _resume(sides.destination, where, known, last, end=bounds.end, filler=filler)
     log.info("%s: goes on at offset %d (source %d to %d)", where, bounds.end, bounds.source_start, bounds.source_end)
-    return progress, bounds
+    return replace(progress, source_epoch=epoch), bounds
 
 
 def _refuse_wrong(where: TopicPartition, known: Known, bounds: Bounds) -> None:
@@ -143,63 +166,75 @@ def _refuse_wrong(where: TopicPartition, known: Known, bounds: Bounds) -> None:
 
 async def _abort_long_run(cluster: Cluster, fill_id: str) -> Producer:
     """Fence and abort what a former owner may have open, and wait until its markers are written."""
-    deadline = asyncio.get_running_loop().time() + SETTLE_WITHIN_S
+    deadline = time.monotonic() + SETTLE_WITHIN_S
     while True:
         try:
             return await init_producer_id(cluster, fill_id)
         except RetryLater:
-            if asyncio.get_running_loop().time() > deadline:
+            if time.monotonic() > deadline:
                 raise
         await asyncio.sleep(POLL_S)
 
 
 async def _resume(
-    cluster: Cluster, where: TopicPartition, known: Known, bounds: Bounds, filler: Producer | None
+    cluster: Cluster,
+    where: TopicPartition,
+    known: Known,
+    last: Batch | None,
+    *,
+    end: int,
+    filler: Producer | None,
 ) -> Progress:
-    last = await _last_batch(cluster, where, bounds)
     if known.is_new:
         # Whoever wrote what is there (an adopted topic), its producer ids are not ours to use.
         fresh = await init_producer_id(cluster)
-        return Progress(where, bounds.end, fresh.id, epoch=0, sequence=0, spent_epoch=0, data_timestamp_ms=_stamp(last))
-    if last is not None and last.producer_id >= 0 and (filler is None or last.producer_id != filler.id):
-        if last.control:
-            return _behind_marker(where, bounds.end, last)
-        if not last.transactional:
-            return _behind_data(where, bounds.end, last, known)
+        return Progress(where, end, fresh.id, epoch=0, sequence=0, spent_epoch=0, data_timestamp_ms=_stamp(last))
+    ours = {known.producer_id, known.spare_producer_id}
+    if last is not None and last.producer_id in ours and (filler is None or last.producer_id != filler.id):
+        return (_behind_marker if last.control else _behind_data)(where, end, last, known)
+    # The log's end is not ours (an adopted topic, a long run that was interrupted), though it reads as the source does.
     floor = await _epoch_floor(cluster, where, known)
     return Progress(
         where,
-        bounds.end,
+        end,
         known.producer_id,
         epoch=floor + 1,
         sequence=0,
-        spent_epoch=floor + 1,
+        spent_epoch=floor + EPOCHS_SKIPPED,
         data_timestamp_ms=_stamp(last),
     )
 
 
+def _spent(last: Batch, known: Known) -> int:
+    """Above the highest epoch in the log or, as far as is known, ever sent: a marker may still be under way.
+
+    The epochs skipped are stored before the first run of the new owner is sent, so that the next one skips that, too.
+    """
+    known_epoch = known.producer_epoch if last.producer_id == known.producer_id else 0
+    return max(last.producer_epoch, known_epoch) + EPOCHS_SKIPPED
+
+
 def _behind_data(where: TopicPartition, end: int, last: Batch, known: Known) -> Progress:
-    same = last.producer_id == known.producer_id
     return Progress(
         where,
         end,
         last.producer_id,
         epoch=last.producer_epoch,
         sequence=next_sequence(last.base_sequence, last.count),
-        spent_epoch=max(last.producer_epoch, known.producer_epoch if same else 0),
+        spent_epoch=_spent(last, known),
         last_timestamp_ms=last.max_timestamp,
         data_timestamp_ms=last.max_timestamp,
     )
 
 
-def _behind_marker(where: TopicPartition, end: int, last: Batch) -> Progress:
+def _behind_marker(where: TopicPartition, end: int, last: Batch, known: Known) -> Progress:
     return Progress(
         where,
         end,
         last.producer_id,
         epoch=last.producer_epoch + 1,
         sequence=0,
-        spent_epoch=last.producer_epoch,
+        spent_epoch=_spent(last, known),
         last_timestamp_ms=last.max_timestamp,
     )
 
@@ -213,6 +248,8 @@ async def _last_batch(cluster: Cluster, where: TopicPartition, bounds: Bounds) -
     found = None
     for batch in batches(chunk.records, where):
         found = batch
+    if found is not None and found.next_offset > bounds.end:
+        raise RetryLater(f"{where}: the destination's log has grown beyond {bounds.end} while it was read")
     return found if isinstance(found, Batch) else None
 
 

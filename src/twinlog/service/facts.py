@@ -13,6 +13,7 @@ log = logging.getLogger("twinlog.facts")
 REFRESH_S = 30.0
 MARKER_RIGHTS = frozenset({"ALTER", "CLUSTER_ACTION", "ALL"})
 EXPIRATION = "producer.id.expiration.ms"
+TIERED = "remote.storage.enable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +21,14 @@ class Facts:
     """What holds for one topic.
 
     `guard_ms`: for how long after a record's timestamp the destination surely remembers its producer (0: unknown).
+    `trust_emptiness`: whether an empty answer of the source means that nothing is there (not with tiered storage).
     """
 
     compacted: bool
     max_message_bytes: int
     may_blank: bool
     guard_ms: int
+    trust_emptiness: bool
 
 
 class FactFinder:
@@ -35,15 +38,31 @@ class FactFinder:
         self._cluster = cluster
         self._rights: tuple[float, bool] | None = None
         self._guard: tuple[float, int] | None = None
+        self._tiered: dict[tuple[str, str], tuple[float, bool]] = {}
         self._topics: dict[str, tuple[float, bool, int]] = {}
 
-    async def of(self, topic: str) -> Facts:
+    async def of(self, topic: str, source: Cluster) -> Facts:
         """The facts for one topic.
 
         Raises RetryLater or AuthorizationFailed where the topic's configs cannot be read.
         """
         compacted, max_bytes = await self._topic(topic)
-        return Facts(compacted, max_bytes, await self._may_blank(), await self._guard_ms())
+        tiered = await self._may_be_tiered(topic, source)
+        return Facts(compacted, max_bytes, await self._may_blank(), await self._guard_ms(), not tiered)
+
+    async def _may_be_tiered(self, topic: str, source: Cluster) -> bool:
+        """Whether the source may answer with nothing although something is there; also where it cannot be told."""
+        key = (source.cluster_id, topic)
+        known = self._tiered.get(key)
+        if known is None or _old(known[0]):
+            try:
+                entries = (await describe_configs(source, "topic", [topic], keys=[TIERED]))[topic]
+                tiered = TIERED in entries and str(entries[TIERED].value) == "true"
+            except AuthorizationFailed as error:
+                log.warning("%s: %s cannot be read at the source: %s", topic, TIERED, error)
+                tiered = True
+            known = self._tiered[key] = (time.monotonic(), tiered)
+        return known[1]
 
     async def _topic(self, topic: str) -> tuple[bool, int]:
         known = self._topics.get(topic)

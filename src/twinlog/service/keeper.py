@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from twinlog.control.records import Change, Tombstone, WorkerRecord
-from twinlog.errors import GiveWay, RetryLater, TwinlogError, UnknownOutcome
+from twinlog.errors import GiveWay, RefreshLeader, RetryLater, TakeOverAnew, TwinlogError, UnknownOutcome
 from twinlog.relay.lease import Lease
 from twinlog.state.writer import StateWriter
 
@@ -90,7 +90,7 @@ class Keeper:
         taken, self._waiting = self._waiting, []
         changes = [change for group, _ in taken for change in group]
         try:
-            await self._commit([*changes, *self._figures(), self._beat()])
+            await self._commit([*changes, *self._figures()])
         except BaseException as error:  # also a cancellation: those who wait must hear of it
             for _, done in taken:
                 if not done.done():
@@ -101,11 +101,14 @@ class Keeper:
                 done.set_result(None)
 
     async def _commit(self, changes: Sequence[Change]) -> None:
-        """Commit until it stands. The same records again do no harm: each replaces itself."""
+        """Commit until it stands. The same records again do no harm: each replaces itself.
+
+        Each attempt has a beat of its own: whoever fences us counts the lease from when it saw the beat that stands.
+        """
         while True:
             try:
-                committed = await self._writer.commit(changes)
-            except (UnknownOutcome, RetryLater) as error:
+                committed = await self._writer.commit([*changes, self._beat()])
+            except (UnknownOutcome, RetryLater, RefreshLeader, TakeOverAnew) as error:
                 log.warning("the lease could not be renewed: %s", error)
                 await self._settle()
                 continue

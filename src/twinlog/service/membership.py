@@ -16,6 +16,7 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, To
 
 from twinlog.config.client import ClientSettings
 from twinlog.config.security import Security
+from twinlog.errors import RetryLater
 from twinlog.state.topic import STATE_TOPIC
 
 log = logging.getLogger("twinlog.membership")
@@ -60,6 +61,7 @@ class Membership:
         self._on_gained = on_gained
         self._on_taken = on_taken
         self._loop = asyncio.get_running_loop()
+        self._failed: asyncio.Future[None] = self._loop.create_future()
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="twinlog-membership", daemon=True)
         self.trouble = ""
@@ -74,7 +76,21 @@ class Membership:
         self._ending.set()
         await asyncio.to_thread(self._thread.join, LEAVE_WITHIN_S)
 
+    async def watch(self) -> None:
+        """Wait until cancelled; raises what ended the membership, without which no shard comes or goes."""
+        await self._failed
+
     def _serve(self) -> None:
+        try:
+            self._belong()
+        except Exception as error:  # noqa: BLE001  # the worker must hear of it, whatever it is
+            self._loop.call_soon_threadsafe(self._fail, RetryLater(f"the group of workers cannot be joined: {error}"))
+
+    def _fail(self, error: RetryLater) -> None:
+        if not self._failed.done():
+            self._failed.set_exception(error)
+
+    def _belong(self) -> None:
         consumer = Consumer(self._config)
         try:
             consumer.subscribe([STATE_TOPIC], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
@@ -110,6 +126,8 @@ class Membership:
                 taken.result(HAND_OVER_WITHIN_S)
             except FutureTimeout:
                 log.warning("membership: shards could not be handed over within %.0f s", HAND_OVER_WITHIN_S)
+            except Exception as error:  # noqa: BLE001  # the group must go on; the successor will fence us
+                log.warning("membership: shards could not be handed over: %s", error)
         try:
             consumer.incremental_unassign(partitions)
         except KafkaException as error:

@@ -30,7 +30,7 @@ log = logging.getLogger("twinlog.shards")
 
 CLAIM_ID = "twinlog-shards"
 RETRY_FROM_S, RETRY_TO_S = 0.2, 1.0
-RELEASE_WITHIN_S = 6.0
+RELEASE_WITHIN_S, SAID_WITHIN_S = 6.0, 3.0
 # A worker that died inside a transaction holds up whoever reads the state to its end, until it is fenced.
 LOAD_WITHIN_S = 1.5
 CATCH_UP_WITHIN_S, CATCH_UP_POLL_S = 10.0, 0.02
@@ -167,8 +167,8 @@ class Shards:
             try:
                 async with self._claim_lock:
                     await self._claim_once(todo)
-            except TwinlogError as error:
-                log.warning("shards could not be claimed: %s", error)
+            except Exception as error:  # whatever it is, unclaimed shards are mirrored by nobody
+                log.warning("shards could not be claimed: %s", error, exc_info=not isinstance(error, TwinlogError))
                 wait_s = random.uniform(RETRY_FROM_S, RETRY_TO_S)  # noqa: S311  # spreads retries, guards nothing
                 await asyncio.sleep(wait_s)
 
@@ -260,8 +260,16 @@ class Shards:
             self._owned.pop(shard, None)
         tidy = [shard for shard in shards if shard not in untidy]
         if tidy and not self._around.lease.is_fenced:
-            await self._around.keeper.put(*(ShardRecord(shard, self._worker, released=True) for shard in tidy))
+            await self._say_released(tidy)
         log.info("gave %d shards up, %d of them in order", len(shards), len(tidy))
+
+    async def _say_released(self, shards: Sequence[int]) -> None:
+        """Write down that the next owner need not wait; where that takes long, it has to."""
+        try:
+            async with asyncio.timeout(SAID_WITHIN_S):
+                await self._around.keeper.put(*(ShardRecord(shard, self._worker, released=True) for shard in shards))
+        except TimeoutError:
+            log.warning("it could not be written down that %d shards are given up in order", len(shards))
 
 
 def _holders(image: Image, shards: Iterable[int]) -> dict[int, str]:

@@ -6,6 +6,7 @@ The only writer of the partition's record, as long as its worker holds the lease
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -14,31 +15,35 @@ from twinlog.control.image import Image
 from twinlog.control.lifecycle import DesiredState, PartitionState, check
 from twinlog.control.records import NEVER_RETRY, MirrorRecord, PartitionRecord, TopicRecord
 from twinlog.errors import (
-    AuthenticationFailed,
-    AuthorizationFailed,
     BadInput,
     GiveWay,
     PartitionFailed,
-    RefreshLeader,
-    RetryLater,
     TwinlogError,
-    UnsupportedVersion,
 )
 from twinlog.names import TopicPartition
-from twinlog.relay.decide import Terms
+from twinlog.relay.decide import Stopped, Terms
 from twinlog.relay.destination import Destination
 from twinlog.relay.lease import Lease
 from twinlog.relay.partition import Claim, PartitionRelay
 from twinlog.relay.progress import Progress
-from twinlog.relay.takeover import Known
+from twinlog.relay.takeover import Known, settled_end
+from twinlog.relay.waiting import unless
 from twinlog.service.facts import FactFinder
 from twinlog.service.keeper import Keeper
 from twinlog.service.sources import Sources, same_connection
+from twinlog.wire.codes import UNKNOWN_TOPIC_OR_PARTITION
 from twinlog.wire.ops import LATEST, list_offsets
 
 log = logging.getLogger("twinlog.partition")
 
 LEASE_POLL_S = 0.1
+AFTER_MISTAKE_S = 5.0
+MOST_DOUBLINGS = 30
+# States that a crash may have left, and where they lead.
+PASSED_THROUGH = (
+    (PartitionState.PAUSING, PartitionState.PAUSED),
+    (PartitionState.STOPPING, PartitionState.STOPPED),
+)
 UNFINISHED = {PartitionState.LOG_ALIGNMENT, PartitionState.UNKNOWN}
 
 
@@ -66,7 +71,7 @@ class Supervisor:
         self._changed = asyncio.Event()
         self._releasing = False
         self._attempt = 0
-        self._moved_from = -1
+        self._began_at = -1
         self._configs: Mapping[str, str] = {}
         self.record = self._stored()
         self._task = asyncio.create_task(self._run(), name=f"partition {self.where}")
@@ -86,7 +91,8 @@ class Supervisor:
             self.relay.stop()
 
     async def release(self, within_s: float) -> bool:
-        """End in order; True where nothing of ours is in flight any more. After `within_s` it is cut off."""
+        """End in order; True where nothing of ours is under way any more. After `within_s` it is cut off."""
+        deadline = time.monotonic() + within_s
         self._releasing = True
         self._changed.set()
         if self.relay is not None:
@@ -94,7 +100,13 @@ class Supervisor:
         done, _ = await asyncio.wait({self._task}, timeout=within_s)
         if not done:
             await self.cut_off()
-        return bool(done) and not self._task.cancelled() and self._task.exception() is None
+            return False
+        if self._task.cancelled() or self._task.exception() is not None:
+            return False
+        if not self._settle:
+            return True
+        # Without a lease the destination cannot be told, either, that the shard is given up.
+        return self._around.lease.valid() and await self._settled(deadline - time.monotonic())
 
     async def cut_off(self) -> None:
         """End at once, whatever is in flight."""
@@ -102,6 +114,20 @@ class Supervisor:
         while not self._task.done():
             self._task.cancel()
             await asyncio.wait({self._task}, timeout=0.5)
+
+    async def _settled(self, within_s: float) -> bool:
+        """Let what may still be under way come to rest, since the next owner will not wait for it."""
+        cluster = self._around.destination.cluster
+        try:
+            async with asyncio.timeout(within_s):
+                info = (await cluster.topics([self.topic])).get(self.topic)
+                if info is not None and info.error != UNKNOWN_TOPIC_OR_PARTITION:
+                    await settled_end(cluster, self.where, time.monotonic)
+        except (TimeoutError, TwinlogError) as error:
+            log.info("%s: not known to be at rest: %s", self.where, str(error) or f"{within_s:.1f} s are over")
+            return False
+        self._settle = False
+        return True
 
     def _source_changed(self) -> bool:
         mirror = self._around.image.mirrors.get(self.mirror)
@@ -148,6 +174,9 @@ class Supervisor:
                     await self._rest()
             except GiveWay as error:
                 await self._without_lease(error)
+            except Exception:  # a mistake of ours must not end the partition in silence
+                log.exception("%s of mirror %s: unexpected error", self.where, self.mirror)
+                await self._changed_within(AFTER_MISTAKE_S)
 
     async def _mirror(self) -> None:
         if self.record.state is PartitionState.FAILED and self.record.retry_attempt == NEVER_RETRY:
@@ -157,11 +186,9 @@ class Supervisor:
             await self._relay_once()
         except PartitionFailed as error:
             await self._failed(str(error), retriable=error.retriable)
-        except (RetryLater, RefreshLeader, AuthenticationFailed, AuthorizationFailed, UnsupportedVersion) as error:
-            await self._failed(str(error), retriable=True)
         except GiveWay:
             raise
-        except BadInput as error:
+        except TwinlogError as error:
             await self._failed(str(error), retriable=True)
         except Exception as error:  # a mistake of ours must not take the other partitions with it
             log.exception("%s of mirror %s: unexpected error", self.where, self.mirror)
@@ -177,8 +204,11 @@ class Supervisor:
         self.record = self._current()
         await self._begin()
         self._configs = mirror.configs
-        source = await around.sources.get(mirror)
-        facts = await around.facts.of(self.topic)
+        try:
+            source = await unless(self._changed, around.sources.get(mirror))
+            facts = await unless(self._changed, around.facts.of(self.topic, source.cluster))
+        except Stopped:
+            return
         record = self.record
         claim = Claim(
             where=self.where,
@@ -189,20 +219,19 @@ class Supervisor:
             settle=self._settle,
             compacted=facts.compacted,
             max_message_bytes=facts.max_message_bytes,
-            terms=Terms(may_blank=facts.may_blank),
+            terms=Terms(may_blank=facts.may_blank, trust_emptiness=facts.trust_emptiness),
             guard_ms=facts.guard_ms,
         )
         # Only the first takeover may do without the settle wait; what comes later has had something in flight.
         self._settle = True
-        self._moved_from = -1
+        self._began_at = record.checked_offset
         relay = PartitionRelay(claim, source=source, destination=around.destination, lease=around.lease, ledger=self)
         self.relay = relay
         try:
             if self._releasing or self._desired() is not DesiredState.MIRRORING:
                 return
             await relay.run()
-            # It ended with every answer in.
-            self._settle = False
+            self._settle = relay.unsettled
         finally:
             self._keep(relay)
             self.relay = None
@@ -216,6 +245,9 @@ class Supervisor:
         return self.record if (self.record.source_topic_id, self.record.destination_topic_id) == ids else self._stored()
 
     async def _begin(self) -> None:
+        for passing, there in PASSED_THROUGH:
+            if self.record.state is passing:
+                await self._write(there)
         if self.record.state in {PartitionState.UNKNOWN, PartitionState.STOPPED, PartitionState.FAILED}:
             await self._write(PartitionState.LOG_ALIGNMENT)
 
@@ -224,13 +256,16 @@ class Supervisor:
         checked = record.checked_offset
         if checked >= 0 and published is not None and record.state is PartitionState.MIRRORING:
             checked = max(checked, published.figure.destination_end)
-        return Known(record.producer_id, record.producer_epoch, checked, record.long_runs)
+        return Known(record.producer_id, record.producer_epoch, record.spare_producer_id, checked, record.long_runs)
 
     def _keep(self, relay: PartitionRelay) -> None:
         """Take over into the record what the relay came to know; written with the next state."""
         progress = relay.progress
         if progress is None:
             return
+        if 0 <= self._began_at < progress.position:
+            # The counter of retries is cleared by a successful append.
+            self._attempt = 0
         self.record = replace(
             self.record,
             producer_id=progress.producer_id,
@@ -280,7 +315,7 @@ class Supervisor:
             return
         self._attempt += 1
         ceiling_s = config.failed_retry_max_backoff_ms / 1000
-        wait_s = min(ceiling_s, config.failed_retry_initial_backoff_ms / 1000 * 2**attempt)
+        wait_s = min(ceiling_s, config.failed_retry_initial_backoff_ms / 1000 * 2 ** min(attempt, MOST_DOUBLINGS))
         await self._changed_within(wait_s * random.uniform(0.8, 1.2))  # noqa: S311  # spreads retries, guards nothing
 
     def _mirror_config(self) -> MirrorConfig:
@@ -294,6 +329,7 @@ class Supervisor:
         lease = self._around.lease
         log.warning("%s of mirror %s: %s", self.where, self.mirror, error)
         self._settle = True
+        await asyncio.sleep(LEASE_POLL_S)
         while not lease.valid() and not self._releasing:
             if lease.is_fenced:
                 raise error
@@ -312,11 +348,14 @@ class Supervisor:
         """Remember the partition's producer id."""
         await self._write(self.record.state, producer_id=progress.producer_id, producer_epoch=progress.epoch)
 
+    async def took_spare(self, progress: Progress) -> None:
+        """Remember the producer id that takes over when the present one's epochs run out."""
+        await self._write(self.record.state, spare_producer_id=progress.spare_producer_id)
+
     async def mirroring(self, progress: Progress) -> None:
         """Remember that both sides agree up to the position."""
-        if self._moved_from >= 0 and progress.position > self._moved_from:
-            self._attempt = 0
-        self._moved_from = progress.position
+        if self._began_at < 0:
+            self._began_at = progress.position
         await self._write(
             PartitionState.MIRRORING,
             producer_id=progress.producer_id,

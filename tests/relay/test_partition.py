@@ -1,0 +1,68 @@
+"""How one partition's relay ends, and what it says of what may still be under way."""
+
+import asyncio
+import time
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from twinlog.errors import PartitionFailed, RetryLater, SourceBehind
+from twinlog.names import TopicPartition
+from twinlog.relay.decide import Terms
+from twinlog.relay.lease import Lease
+from twinlog.relay.partition import Claim, PartitionRelay
+from twinlog.relay.takeover import Known
+
+WHERE = TopicPartition("orders", 3)
+
+
+class _Side:
+    cluster: Any = None
+
+
+@pytest.mark.timeout(10)
+async def test_stop_during_the_wait_after_trouble_ends_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stop, pause, release and SIGTERM may come between two takeovers: that is no failure of the partition."""
+
+    async def leaderless(*_: Any, **__: Any) -> Any:
+        raise RetryLater("the destination has no leader now")
+
+    monkeypatch.setattr(PartitionRelay, "_take_over", leaderless)
+    lease = Lease(time.monotonic, 60.0)
+    lease.renewed(time.monotonic())
+    side: Any = _Side()
+    claim = Claim(WHERE, UUID(int=1), UUID(int=2), "fill", Known(), True, False, 1 << 20, Terms(), 0)
+    ledger: Any = None
+    relay = PartitionRelay(claim, source=side, destination=side, lease=lease, ledger=ledger)
+    running = asyncio.create_task(relay.run())
+    await asyncio.sleep(0.05)
+    relay.stop()
+    await running
+    assert running.exception() is None
+
+
+@pytest.mark.timeout(10)
+async def test_source_that_stays_behind_the_destination_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new leader may lack for a moment what the old one had shown; what lasts is a truncation."""
+    now = 100.0
+
+    async def behind(*_: Any, **__: Any) -> Any:
+        nonlocal now
+        now += 8.0
+        raise SourceBehind(WHERE, 90, 100)
+
+    async def at_once(*_: Any) -> None:
+        return None
+
+    monkeypatch.setattr(PartitionRelay, "_take_over", behind)
+    monkeypatch.setattr(PartitionRelay, "_back_off", at_once)
+    lease = Lease(time.monotonic, 60.0)
+    lease.renewed(time.monotonic())
+    side: Any = _Side()
+    claim = Claim(WHERE, UUID(int=1), UUID(int=2), "fill", Known(), True, False, 1 << 20, Terms(), 0)
+    ledger: Any = None
+    relay = PartitionRelay(claim, source=side, destination=side, lease=lease, ledger=ledger, clock=lambda: now)
+    with pytest.raises(PartitionFailed, match="truncated"):
+        await relay.run()
+    assert now > 130
