@@ -8,8 +8,10 @@
 | `GiveWay`            | stops writing: another worker owns this now                      |
 | `PartitionFailed`    | puts this one partition into FAILED, and goes on with the others |
 | `BadInput`           | prints the sentence on stderr and exits with 1                   |
+| any other            | gives up what it was doing, and hands the sentence to a person   |
 
-A message says what happened, to which partition, at which offsets, and what to do next.
+What one module raises for its neighbour to catch stands there (`relay.decide.Stopped`). A message says what happened,
+to which partition, at which offsets, and what to do next.
 """
 
 from twinlog.names import TopicPartition
@@ -33,6 +35,7 @@ class SourceBehind(RetryLater):
         super().__init__(
             f"{where}: the destination ends at {end}, but the source has nothing decided from offset {source_end} on"
         )
+        self.end = end
 
 
 class ConnectionLost(RetryLater):

@@ -1,6 +1,5 @@
 """Batches with records that can be decoded, and chunks of them, as the tests of this folder need them."""
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import pytest
@@ -49,13 +48,3 @@ def _chunk(position: int, *batches: bytes, **fields: Any) -> Chunk:
 def made() -> Made:
     """The builders."""
     return Made(WHERE, _progress, _data, _chunk)
-
-
-def spans(items: Sequence[Any]) -> list[tuple[str, int, int]]:
-    """Items of a scan in short."""
-    return [
-        ("data", item.batch.base_offset, item.batch.last_offset)
-        if hasattr(item, "batch")
-        else ("blank", item.first, item.last)
-        for item in items
-    ]

@@ -19,6 +19,7 @@ WHERE = TopicPartition("orders", 3)
 
 class _Side:
     cluster: Any = None
+    lookups: Any = None
 
 
 @pytest.mark.timeout(10)
@@ -43,9 +44,15 @@ async def test_stop_during_the_wait_after_trouble_ends_in_order(monkeypatch: pyt
 
 
 @pytest.mark.timeout(10)
-async def test_source_that_stays_behind_the_destination_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new leader may lack for a moment what the old one had shown; what lasts is a truncation."""
+@pytest.mark.parametrize(("lacks", "waited"), [(False, True), (True, False)])
+async def test_source_that_stays_behind_the_destination_fails(
+    monkeypatch: pytest.MonkeyPatch, *, lacks: bool, waited: bool
+) -> None:
+    """A new leader may not show for a moment what it has; what lasts, or what it has not at all, is a truncation."""
     now = 100.0
+
+    async def source_lacks(*_: Any) -> bool:
+        return lacks
 
     async def behind(*_: Any, **__: Any) -> Any:
         nonlocal now
@@ -57,6 +64,7 @@ async def test_source_that_stays_behind_the_destination_fails(monkeypatch: pytes
 
     monkeypatch.setattr(PartitionRelay, "_take_over", behind)
     monkeypatch.setattr(PartitionRelay, "_back_off", at_once)
+    monkeypatch.setattr(PartitionRelay, "_source_lacks", source_lacks)
     lease = Lease(time.monotonic, 60.0)
     lease.renewed(time.monotonic())
     side: Any = _Side()
@@ -65,4 +73,4 @@ async def test_source_that_stays_behind_the_destination_fails(monkeypatch: pytes
     relay = PartitionRelay(claim, source=side, destination=side, lease=lease, ledger=ledger, clock=lambda: now)
     with pytest.raises(PartitionFailed, match="truncated"):
         await relay.run()
-    assert now > 130
+    assert (now > 130) is waited

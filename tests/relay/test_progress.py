@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from twinlog.relay.progress import LAST_GOOD_EPOCH
+from twinlog.relay.progress import LAST_GOOD_EPOCH, BlankStep, Plan
 
 
 def test_data_moves_position_and_sequence(made: Any) -> None:
@@ -62,3 +62,13 @@ def test_producer_changes_only_right_behind_a_marker_run(made: Any) -> None:
     assert (behind.producer_id, behind.epoch, behind.sequence, behind.spent_epoch) == (8, 0, 0, 0)
     assert behind.last_timestamp_ms is None
     assert behind.spare_producer_id is None
+
+
+def test_epochs_of_markers_that_may_be_under_way_count_as_spent(made: Any) -> None:
+    """A lost marker is never followed by one of the same epoch; what was not sent yet is not counted."""
+    progress = made.progress(epoch=2, spent_epoch=2, first_marker=False)
+    steps = tuple(BlankStep(first, 1, 7, epoch, probe=False) for first, epoch in ((100, 3), (102, 5), (104, 7)))
+    short = progress.short_of(Plan(steps, progress), 102)
+    assert short.spent_epoch == 5
+    assert short.marker_epoch() == 6
+    assert (short.position, short.epoch) == (progress.position, progress.epoch)

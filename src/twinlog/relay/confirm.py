@@ -2,15 +2,13 @@
 
 from twinlog.errors import GiveWay, PartitionFailed, TakeOverAnew
 from twinlog.relay.progress import Accepted, Answer, Displaced, LeaseLost, Plan, Progress, Refused, Unknown
+from twinlog.wire import codes
 
-MESSAGE_TOO_LARGE = {10, 18}
-TOPIC_AUTHORIZATION_FAILED = 29
-CLUSTER_AUTHORIZATION_FAILED = 31
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
+TOO_LARGE = {codes.MESSAGE_TOO_LARGE, codes.RECORD_LIST_TOO_LARGE}
 # Refused before the log was touched, and no sign of another writer: the log can be read at once.
-HARMLESS = {19}
+HARMLESS = {codes.NOT_ENOUGH_REPLICAS}
 # Our own mistake, or a topic config that somebody changed: sending the same again cannot help.
-OUR_MISTAKE = {32, 48, 87}
+OUR_MISTAKE = {codes.INVALID_TIMESTAMP, codes.INVALID_TXN_STATE, codes.INVALID_RECORD}
 
 
 def confirm(progress: Progress, plan: Plan, answer: Answer) -> Progress:
@@ -42,26 +40,26 @@ def _surprise(progress: Progress, answer: Refused | Unknown | Displaced | LeaseL
 def _refusal(progress: Progress, refused: Refused) -> Exception:
     where = progress.where
     said = f" ({refused.message})" if refused.message else ""
-    if refused.code in MESSAGE_TOO_LARGE:
+    if refused.code in TOO_LARGE:
         return PartitionFailed(
             f"{where}: the batch at offset {refused.first} has {refused.size} bytes, more than the destination "
             f"takes{said}. Raise max.message.bytes of the destination topic (and message.max.bytes of its brokers) "
             f"above the source's; it is tried again by itself.",
             retriable=True,
         )
-    if refused.code == TOPIC_AUTHORIZATION_FAILED:
+    if refused.code == codes.TOPIC_AUTHORIZATION_FAILED:
         return PartitionFailed(
             f"{where}: the destination refuses the write at offset {refused.first}. Grant WRITE on topic "
             f"{where.topic} to the worker's principal; it is tried again by itself.",
             retriable=True,
         )
-    if refused.code == CLUSTER_AUTHORIZATION_FAILED:
+    if refused.code == codes.CLUSTER_AUTHORIZATION_FAILED:
         return PartitionFailed(
             f"{where}: the destination refuses the marker at offset {refused.first}. Grant ALTER or CLUSTER_ACTION "
             f"on CLUSTER to the worker's principal; it is tried again by itself.",
             retriable=True,
         )
-    if refused.code == TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+    if refused.code == codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
         return PartitionFailed(
             f"{where}: a long run of blanks at offset {refused.first} needs WRITE on transactional ids that begin with "
             f"twinlog-fill-{said}. Grant it to the worker's principal; it is tried again by itself.",

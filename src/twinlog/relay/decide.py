@@ -21,12 +21,15 @@ from twinlog.relay.progress import (
     Stop,
     Verdict,
 )
+from twinlog.wire import codes
 
-OFFSET_OUT_OF_RANGE = 1
 # Set by the fetcher where the broker answered with a diverging epoch (KIP-595).
 DIVERGED = -1000
-AUTHORIZATION = {29: "READ on the source topic", 31: "access to the source cluster"}
-TOPIC_GONE = {3, 100, 103}
+MISSING_RIGHTS = {
+    codes.TOPIC_AUTHORIZATION_FAILED: "READ on the source topic",
+    codes.CLUSTER_AUTHORIZATION_FAILED: "access to the source cluster",
+}
+TOPIC_GONE = {codes.UNKNOWN_TOPIC_OR_PARTITION, codes.UNKNOWN_TOPIC_ID, codes.INCONSISTENT_TOPIC_ID}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,7 @@ def _decide_nudge(nudge: Nudge) -> Verdict:
 
 def _decide_refusal(progress: Progress, refused: FetchRefused) -> Verdict:
     where = progress.where
-    if refused.code == OFFSET_OUT_OF_RANGE:
+    if refused.code == codes.OFFSET_OUT_OF_RANGE:
         return Realign(f"{where}: the source does not have offset {progress.position}")
     if refused.code == DIVERGED:
         return Fail(
@@ -65,8 +68,8 @@ def _decide_refusal(progress: Progress, refused: FetchRefused) -> Verdict:
             f"offset {refused.reason}, the mirror stands at {progress.position}. Nothing more is written. Stop the "
             f"topic and keep the destination as it is, or delete the destination topic and start it again."
         )
-    if refused.code in AUTHORIZATION:
-        right = AUTHORIZATION[refused.code]
+    if refused.code in MISSING_RIGHTS:
+        right = MISSING_RIGHTS[refused.code]
         return Fail(
             f"{where}: the source cluster refuses the read at offset {progress.position}. "
             f"Grant {right} to the mirror's principal; it is tried again by itself.",

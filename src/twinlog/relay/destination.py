@@ -7,6 +7,7 @@ from twinlog.errors import TwinlogError
 from twinlog.names import TopicPartition
 from twinlog.relay.lanes import DataLane
 from twinlog.relay.longrun import LONG_RUN, LongRun
+from twinlog.relay.lookups import Lookups
 from twinlog.relay.markers import MarkerJob, MarkerLane
 from twinlog.relay.progress import Accepted, Answer, BlankStep, DataStep, Plan, Unknown
 from twinlog.relay.stream import Stream
@@ -23,6 +24,7 @@ class Destination:
 
     def __init__(self, cluster: Cluster, *, timeout_s: float = 30.0) -> None:
         self.cluster = cluster
+        self.lookups = Lookups(cluster)
         self.timeout_s = timeout_s
         self._data: dict[tuple[int, int], DataLane] = {}
         self._markers: dict[tuple[int, int], MarkerLane] = {}
@@ -66,6 +68,7 @@ class Destination:
         for lane in self._markers.values():
             await lane.close()
         self._markers.clear()
+        await self.lookups.close()
         self._data.clear()
 
     async def _data_lane(self, stream: Stream) -> DataLane:

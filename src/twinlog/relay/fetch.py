@@ -18,6 +18,7 @@ from twinlog.errors import RetryLater, TwinlogError
 from twinlog.names import TopicPartition
 from twinlog.relay.decide import DIVERGED
 from twinlog.relay.inbox import Budget, Inbox, tail_of
+from twinlog.relay.lookups import Lookups
 from twinlog.relay.progress import Chunk, FetchRefused, Progress
 from twinlog.wire.cluster import Cluster
 from twinlog.wire.codes import code_name
@@ -96,8 +97,7 @@ class Fetcher:
             except TwinlogError as error:
                 self._refuse_all(str(error))
                 await asyncio.sleep(self._settings.backoff_ms / 1000)
-            except Exception as error:
-                # A mistake of ours: those who wait for this fetcher must hear of it before it ends.
+            except Exception as error:  # a mistake of ours: those who wait must hear of it before this ends
                 log.exception("fetching from broker %d", self._node)
                 self._refuse_all(f"unexpected error, please report it: {error!r}")
                 raise
@@ -219,6 +219,7 @@ class Source:
 
     def __init__(self, cluster: Cluster, *, mirror: str, settings: FetchSettings, budget: Budget) -> None:
         self.cluster = cluster
+        self.lookups = Lookups(cluster)
         self.settings = settings
         self._mirror = mirror
         self._budget = budget
@@ -259,4 +260,5 @@ class Source:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._fetchers.clear()
+        await self.lookups.close()
         await self.cluster.close()

@@ -98,6 +98,11 @@ class Inbox:
         """Whether one more fetch may be asked for."""
         return not self._closed and len(self._queue) < CHUNKS_AHEAD
 
+    @property
+    def waiting(self) -> Fetched | None:
+        """What `get` would return at once, left where it is."""
+        return self._queue[0][0] if self._queue else None
+
     def put(self, chunk: Chunk) -> None:
         """Take what the source returned; moves the position behind its last whole batch."""
         figures = self.figures

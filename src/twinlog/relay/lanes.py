@@ -15,6 +15,7 @@ from twinlog.errors import TwinlogError
 from twinlog.names import TopicPartition
 from twinlog.relay.lease import Lease
 from twinlog.relay.progress import Accepted, Answer, Displaced, LeaseLost, Refused, Send, Unknown
+from twinlog.wire import codes
 from twinlog.wire.connection import Connection
 from twinlog.wire.produce import (
     NEWEST_PRODUCE,
@@ -24,14 +25,31 @@ from twinlog.wire.produce import (
     decode_produced,
     encode_produce,
 )
+from twinlog.wire.retry import ANSWER_SLACK_S
 
 # A broker remembers a producer's last five batches (`ProducerStateEntry.NUM_BATCHES_TO_RETAIN`).
 MAX_IN_FLIGHT = 5
 # A request is closed once it has grown to this; far below socket.request.max.bytes.
 REQUEST_BYTES = 1_048_576
 # Codes that say that nothing was appended. After any other the log has to be read.
-NOT_APPENDED = frozenset({2, 3, 10, 18, 19, 29, 31, 32, 45, 47, 48, 53, 87, 90})
-OK = 0
+NOT_APPENDED = frozenset(
+    {
+        codes.CORRUPT_MESSAGE,
+        codes.UNKNOWN_TOPIC_OR_PARTITION,
+        codes.MESSAGE_TOO_LARGE,
+        codes.RECORD_LIST_TOO_LARGE,
+        codes.NOT_ENOUGH_REPLICAS,
+        codes.TOPIC_AUTHORIZATION_FAILED,
+        codes.CLUSTER_AUTHORIZATION_FAILED,
+        codes.INVALID_TIMESTAMP,
+        codes.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        codes.INVALID_PRODUCER_EPOCH,
+        codes.INVALID_TXN_STATE,
+        codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        codes.INVALID_RECORD,
+        codes.PRODUCER_FENCED,
+    }
+)
 
 
 class DataJob:
@@ -66,7 +84,7 @@ class DataJob:
     def judge(self, send: Send, produced: Produced) -> None:
         """Take the broker's answer for one batch."""
         first = send.batch.first
-        if produced.code == OK:
+        if produced.code == codes.NONE:
             if produced.base_offset != first:
                 self.fail(Displaced(expected=first, found=produced.base_offset))
         elif produced.code in NOT_APPENDED:
@@ -170,7 +188,7 @@ class DataLane:
             return
         self._in_flight += 1
         # The broker itself answers within timeout_ms; only a dead or frozen one does not.
-        timer = self._loop.call_later(self._timeout_s + 5, self._connection.reset)
+        timer = self._loop.call_later(self._timeout_s + ANSWER_SLACK_S, self._connection.reset)
         answer.add_done_callback(partial(self._done, flight, timer.cancel))
 
     def _done(

@@ -21,9 +21,10 @@ from twinlog.errors import AuthorizationFailed, BrokerError, GiveWay, RetryLater
 from twinlog.relay.lanes import NOT_APPENDED
 from twinlog.relay.progress import Accepted, Answer, BlankStep, Displaced, LeaseLost, Refused, Unknown
 from twinlog.relay.stream import Stream
+from twinlog.wire import codes
 from twinlog.wire.cluster import Cluster
-from twinlog.wire.codes import TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 from twinlog.wire.ops import (
+    DEBUGGER,
     LATEST,
     Producer,
     add_partitions,
@@ -41,10 +42,13 @@ LONG_RUN = 10_000
 SLACK = 64
 # What a record of filler takes at most when compressed (0.8 bytes in large batches, more in small ones).
 BYTES_A_RECORD = 2
+# From this max.message.bytes on the largest filler batch (0.76 MB) fits.
 SMALL_TOPIC_BYTES = 900_000
+# A coordinator that moves needs some seconds; what takes longer is left to the takeover.
 COMPLETE_WITHIN_S = 60.0
 LOG_END_STABLE_S = 0.5
 POLL_S = 0.05
+# A compacted topic refuses records without a key.
 NULL_KEY, FILLER_KEY = None, b"\x00"
 
 
@@ -69,7 +73,7 @@ class LongRun:
         except GiveWay:
             return LeaseLost(self._step.first)
         except AuthorizationFailed as error:
-            return Refused(TRANSACTIONAL_ID_AUTHORIZATION_FAILED, self._step.first, message=str(error))
+            return Refused(codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, self._step.first, message=str(error))
         except (TwinlogError, TimeoutError) as error:
             return Unknown(self._step.first, f"a long run of blanks was interrupted: {error}")
 
@@ -97,7 +101,8 @@ class LongRun:
         await end_txn(self._cluster, stream.fill_id, producer, commit=False)
         higher = await self._complete(producer)
         end = await self._stable_end()
-        if not step.first + step.count - SLACK < end <= self._behind - 3:
+        # At least one marker of the coordinator's, and room for the three that close it off.
+        if not self._behind - SLACK < end <= self._behind - 3:
             return Displaced(expected=self._behind - SLACK + 1, found=end)
         return await self._close_off(higher, end)
 
@@ -135,7 +140,7 @@ class LongRun:
                 try:
                     return await init_producer_id(self._cluster, self._stream.fill_id, producer=producer)
                 except RetryLater as error:
-                    if isinstance(error, BrokerError) and error.code not in {14, 15, 16, 51}:
+                    if isinstance(error, BrokerError) and error.code not in codes.SAME_AGAIN:
                         raise
                 await asyncio.sleep(POLL_S)
 
@@ -145,7 +150,7 @@ class LongRun:
         seen, since = -1, time.monotonic()
         async with asyncio.timeout(COMPLETE_WITHIN_S):
             while True:
-                end = await list_offsets(self._cluster, {where: LATEST}, replica_id=-2)
+                end = await list_offsets(self._cluster, {where: LATEST}, replica_id=DEBUGGER)
                 mark = await list_offsets(self._cluster, {where: LATEST})
                 if end[where].error or mark[where].error:
                     raise RetryLater(f"{where}: the destination's log end cannot be told just now")

@@ -15,18 +15,33 @@ from twinlog.errors import TwinlogError
 from twinlog.names import TopicPartition
 from twinlog.relay.lease import Lease
 from twinlog.relay.progress import Accepted, Answer, Displaced, LeaseLost, Refused, Unknown
+from twinlog.wire import codes
 from twinlog.wire.connection import Connection
 from twinlog.wire.metadata import Leader
-from twinlog.wire.ops_log import LATEST, ListedOffset, list_offsets_request, listed_offsets
+from twinlog.wire.ops_log import (
+    DEBUGGER,
+    LATEST,
+    NEWEST_LIST_OFFSETS,
+    ListedOffset,
+    list_offsets_request,
+    listed_offsets,
+)
 from twinlog.wire.produce import NEWEST_MARKERS, WRITE_TXN_MARKERS, MarkerRun, decode_markers, encode_markers
+from twinlog.wire.retry import ANSWER_SLACK_S
 
 # Markers for one partition in one request, and for all partitions of a request.
 RUN_PER_REQUEST, MARKERS_PER_REQUEST = 200, 2_000
-# A broker that asks with this replica id is told the true log end, not the high watermark
-# (`FetchRequest.DEBUGGING_CONSUMER_ID`).
-DEBUGGING_REPLICA_ID = -2
-NEWEST_LIST_OFFSETS = 9
-REFUSED_CODES = frozenset({3, 29, 31, 47, 52, 90})
+# Codes that say that a marker was not written. After any other, and of more than one marker, the log has to be read.
+NOT_WRITTEN = frozenset(
+    {
+        codes.UNKNOWN_TOPIC_OR_PARTITION,
+        codes.TOPIC_AUTHORIZATION_FAILED,
+        codes.CLUSTER_AUTHORIZATION_FAILED,
+        codes.INVALID_PRODUCER_EPOCH,
+        codes.TRANSACTION_COORDINATOR_FENCED,
+        codes.PRODUCER_FENCED,
+    }
+)
 
 
 class MarkerJob:
@@ -126,7 +141,7 @@ class MarkerLane:
                 if jobs:
                     await self._round(jobs)
         except (TwinlogError, TimeoutError) as error:
-            self._unknown(jobs, str(error) or f"no answer within {self._timeout_s + 5:.0f} s")
+            self._unknown(jobs, str(error) or f"no answer within {self._timeout_s + ANSWER_SLACK_S:.0f} s")
         except asyncio.CancelledError:
             self._unknown(jobs, "the worker is ending")
             raise
@@ -178,7 +193,7 @@ class MarkerLane:
         if not asked:
             return
         request = list_offsets_request(
-            {job.where: (job.leader, LATEST) for job in asked}, replica_id=DEBUGGING_REPLICA_ID, read_committed=False
+            {job.where: (job.leader, LATEST) for job in asked}, replica_id=DEBUGGER, read_committed=False
         )
         answer = await self._connection.request(request, timeout_s=self._timeout_s, max_version=NEWEST_LIST_OFFSETS)
         ends = listed_offsets(answer)
@@ -188,7 +203,7 @@ class MarkerLane:
 
     def _bound(self) -> asyncio.Timeout:
         # The broker answers within its own request timeout; a connection that does not is given up by reset only.
-        return asyncio.timeout(self._timeout_s + 5)
+        return asyncio.timeout(self._timeout_s + ANSWER_SLACK_S)
 
     def _unknown(self, jobs: list[MarkerJob], reason: str) -> None:
         for job in jobs:
@@ -198,9 +213,9 @@ class MarkerLane:
 
 def _judge(job: MarkerJob, count: int, code: int | None) -> None:
     at = job.first + job.written
-    if code == 0:
+    if code == codes.NONE:
         job.written += count
-    elif code in REFUSED_CODES and count == 1:
+    elif code in NOT_WRITTEN and count == 1:
         job.finish(Refused(code or 0, at))
     else:
         job.finish(Unknown(at, f"error {code} for a run of {count} markers"))

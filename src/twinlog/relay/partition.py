@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 from uuid import UUID
 
-from twinlog.errors import GiveWay, PartitionFailed, RefreshLeader, RetryLater, SourceBehind, TakeOverAnew
+from twinlog.errors import GiveWay, PartitionFailed, RefreshLeader, RetryLater, SourceBehind, TakeOverAnew, TwinlogError
 from twinlog.names import TopicPartition
 from twinlog.relay.decide import Stopped, Terms
 from twinlog.relay.destination import Destination
@@ -24,7 +24,7 @@ from twinlog.relay.progress import Nudge, Progress
 from twinlog.relay.pump import Pump
 from twinlog.relay.stream import Stream
 from twinlog.relay.tailcheck import Sides
-from twinlog.relay.takeover import Bounds, Known, TopicIds, take_over
+from twinlog.relay.takeover import TRUE_END, Bounds, Known, TopicIds, take_over
 from twinlog.relay.waiting import unless
 
 log = logging.getLogger("twinlog.partition")
@@ -94,7 +94,7 @@ class PartitionRelay:
         self._lease = lease
         self._ledger = ledger
         self._clock = clock
-        self._sides = Sides(source.cluster, destination.cluster)
+        self._sides = Sides(source.lookups, destination.lookups)
         self._ids = TopicIds(
             self._sides, claim.where.topic, source=claim.source_topic_id, destination=claim.destination_topic_id
         )
@@ -102,7 +102,6 @@ class PartitionRelay:
         self._inbox: Inbox | None = None
         self._pump: Pump | None = None
         self._progress: Progress | None = None
-        self.trouble = ""
         self._behind_since: float | None = None
         # Whether something may still be under way to the destination whose outcome nobody knows.
         self.unsettled = claim.settle
@@ -152,7 +151,7 @@ class PartitionRelay:
                 return
             except SourceBehind as error:
                 settle, trouble = True, str(error)
-                self._behind(error)
+                await self._behind(error)
             except TakeOverAnew as error:
                 settle, trouble = error.settle, str(error)
                 self.unsettled = self.unsettled or settle
@@ -188,16 +187,14 @@ class PartitionRelay:
         self._progress = progress
         self._behind_since = None
         self._remember()
-        progress = await self._meet_start(progress, bounds)
-        self.trouble = ""
-        return progress
+        return await self._meet_start(progress, bounds)
 
     async def _meet_start(self, progress: Progress, bounds: Bounds) -> Progress:
         """Fill up to the source's log start and let the destination's follow; then both sides agree."""
         stream = await self._bind()
         progress = await fill_prefix(self._destination, stream, progress, bounds.source_start)
         if bounds.source_start > bounds.start:
-            await follow_log_start(self._sides.destination, self.where, bounds.source_start)
+            await follow_log_start(self._sides.destination.cluster, self.where, bounds.source_start)
         self.destination_start = max(bounds.start, bounds.source_start)
         self.figures.log_start_offset = bounds.source_start
         self.figures.last_stable_offset = max(self.figures.last_stable_offset, bounds.source_end)
@@ -208,7 +205,7 @@ class PartitionRelay:
         return progress
 
     async def _bind(self) -> Stream:
-        leader = await self._sides.destination.find_leader(self.where)
+        leader = await self._sides.destination.cluster.find_leader(self.where)
         return Stream(
             where=self.where,
             leader=leader,
@@ -284,18 +281,25 @@ class PartitionRelay:
             if self._known.checked_offset >= 0:
                 self._known = replace(self._known, checked_offset=progress.position)
 
-    def _behind(self, error: SourceBehind) -> None:
-        """A new leader of the source may lack for a moment what it had shown; what lasts is a truncation."""
+    async def _behind(self, error: SourceBehind) -> None:
+        """A new leader of the source may not yet show for a moment what it has; what it has not is never waited for."""
         now = self._clock()
         self._behind_since = now if self._behind_since is None else self._behind_since
-        if now - self._behind_since > SOURCE_BEHIND_S:
+        if now - self._behind_since > SOURCE_BEHIND_S or await self._source_lacks(error.end):
             raise self._under_lease(
                 PartitionFailed(
-                    f"{error} for {SOURCE_BEHIND_S:.0f} s. Either somebody else wrote to the mirror topic, or the "
-                    f"source was truncated. Nothing more is written. Stop the topic, keep what you need of it, "
-                    f"delete the destination topic and start it again."
+                    f"{error}. Either somebody else wrote to the mirror topic, or the source was truncated. Nothing "
+                    f"more is written. Stop the topic, keep what you need of it, delete the destination topic and "
+                    f"start it again."
                 )
             )
+
+    async def _source_lacks(self, end: int) -> bool:
+        """Whether the source's leader has not even something undecided up to `end`."""
+        try:
+            return await unless(self._stopping, self._sides.source.offset(self.where, TRUE_END)) < end
+        except (TwinlogError, Stopped):
+            return False
 
     def _check_lease(self) -> None:
         if not self._lease.valid():
@@ -309,7 +313,6 @@ class PartitionRelay:
 
     async def _back_off(self, failures: int, trouble: str) -> None:
         wait_s = min(LAST_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(failures, 10))
-        self.trouble = trouble
         log.warning("%s; again in %.1f s", trouble, wait_s)
         try:
             async with asyncio.timeout(wait_s):

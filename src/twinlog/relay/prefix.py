@@ -16,13 +16,11 @@ from twinlog.relay.longrun import FILLER_KEY, records_a_batch
 from twinlog.relay.progress import DataStep, Plan, Progress, Send
 from twinlog.relay.stream import Stream
 from twinlog.wire.cluster import Cluster
-from twinlog.wire.codes import code_name
+from twinlog.wire.codes import POLICY_VIOLATION, TOPIC_AUTHORIZATION_FAILED, code_name
 from twinlog.wire.ops import alter_configs, delete_records, describe_configs
 
 log = logging.getLogger("twinlog.prefix")
 
-POLICY_VIOLATION = 44
-TOPIC_AUTHORIZATION_FAILED = 29
 # For as long as the prefix is deleted. Should the worker be killed right then, the topic keeps them: it goes on being
 # compacted, and nothing is deleted by its age or size.
 DELETE_TOO = {"cleanup.policy": "compact,delete", "retention.ms": "-1", "retention.bytes": "-1"}

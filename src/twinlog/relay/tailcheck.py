@@ -8,11 +8,14 @@ from twinlog.batch.scan import Blank, Data, Scan, readable
 from twinlog.batch.view import Batch
 from twinlog.errors import PartitionFailed, RetryLater, SourceBehind
 from twinlog.names import TopicPartition
+from twinlog.relay.lookups import Lookups
 from twinlog.wire.cluster import Cluster
 from twinlog.wire.codes import code_name
 from twinlog.wire.ops import LogChunk, read_log
 
+# Read of each side at a time; of that, only batches that differ are decoded.
 READ_BYTES = 4_194_304
+# Differences that a message names; the count tells the rest.
 SHOWN = 3
 
 
@@ -20,8 +23,8 @@ SHOWN = 3
 class Sides:
     """Both clusters of a partition."""
 
-    source: Cluster
-    destination: Cluster
+    source: Lookups
+    destination: Lookups
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +49,8 @@ async def check_tail(
     """
     position, epoch = first, -1
     while position < end:
-        source = await _scan(sides.source, where, position, end=end, side="source")
-        destination = await _scan(sides.destination, where, position, end=end, side="destination")
+        source = await _scan(sides.source.cluster, where, position, end=end, side="source")
+        destination = await _scan(sides.destination.cluster, where, position, end=end, side="destination")
         reached = min(source.next_offset, destination.next_offset, end)
         if source.next_offset <= position:
             raise SourceBehind(where, position, end)

@@ -17,17 +17,18 @@ from twinlog.batch.scan import batches
 from twinlog.batch.view import Batch
 from twinlog.errors import PartitionFailed, RetryLater, SourceBehind, UnsupportedVersion
 from twinlog.names import TopicPartition
+from twinlog.relay.lookups import Lookups, Question
 from twinlog.relay.progress import Progress
 from twinlog.relay.tailcheck import Compacted, Sides, check_tail
 from twinlog.wire.cluster import Cluster
-from twinlog.wire.codes import code_name
+from twinlog.wire.codes import UNKNOWN_TOPIC_OR_PARTITION, code_name
 from twinlog.wire.ops import (
+    DEBUGGER,
     EARLIEST,
     LATEST,
     Producer,
     describe_producers,
     init_producer_id,
-    list_offsets,
     read_log,
 )
 
@@ -35,8 +36,11 @@ log = logging.getLogger("twinlog.takeover")
 
 # What a former owner or a lost connection had under way must have arrived, or be lost for good, by then.
 SETTLE_S = 2.0
+# A log that moves for longer has another writer, or brokers in trouble: begin again, and say so.
 SETTLE_WITHIN_S = 60.0
 POLL_S = 0.1
+LOG_START, HIGH_WATERMARK, TRUE_END = Question(EARLIEST), Question(LATEST), Question(LATEST, replica_id=DEBUGGER)
+LAST_STABLE = Question(LATEST, read_committed=True)
 # An answer later than this says that the broker was busy or frozen: what it holds back may still come.
 PROMPT_S = 1.0
 # A former owner's first run of blanks, one epoch up, may not have arrived yet: it has to be fenced by ours.
@@ -76,7 +80,7 @@ class Bounds:
     end: int
 
 
-async def settled_end(cluster: Cluster, where: TopicPartition, clock: Callable[[], float]) -> int:
+async def settled_end(cluster: Lookups, where: TopicPartition, clock: Callable[[], float]) -> int:
     """The destination's log end, once it has stood still for `SETTLE_S` with the high watermark at it.
 
     Raises RetryLater after `SETTLE_WITHIN_S`.
@@ -85,8 +89,7 @@ async def settled_end(cluster: Cluster, where: TopicPartition, clock: Callable[[
     seen = -1
     while clock() - began < SETTLE_WITHIN_S:
         asked = clock()
-        end = await _offset(cluster, where, LATEST, replica_id=-2)
-        mark = await _offset(cluster, where, LATEST)
+        end, mark = await asyncio.gather(cluster.offset(where, TRUE_END), cluster.offset(where, HIGH_WATERMARK))
         now = clock()
         if end != seen or mark != end or now - asked > PROMPT_S:
             seen, since = end, now
@@ -98,12 +101,13 @@ async def settled_end(cluster: Cluster, where: TopicPartition, clock: Callable[[
 
 async def bounds_of(sides: Sides, where: TopicPartition) -> Bounds:
     """Where both logs start and end just now."""
-    return Bounds(
-        source_start=await _offset(sides.source, where, EARLIEST),
-        source_end=await _offset(sides.source, where, LATEST, read_committed=True),
-        start=await _offset(sides.destination, where, EARLIEST),
-        end=await _offset(sides.destination, where, LATEST, replica_id=-2),
+    source_start, source_end, start, end = await asyncio.gather(
+        sides.source.offset(where, LOG_START),
+        sides.source.offset(where, LAST_STABLE),
+        sides.destination.offset(where, LOG_START),
+        sides.destination.offset(where, TRUE_END),
     )
+    return Bounds(source_start, source_end, start, end)
 
 
 async def take_over(
@@ -121,14 +125,14 @@ async def take_over(
     Raises PartitionFailed where the destination is not what it should be, RetryLater and RefreshLeader where it cannot
     be told just now.
     """
-    filler = await _abort_long_run(sides.destination, fill_id) if known.long_runs else None
+    filler = await _abort_long_run(sides.destination.cluster, fill_id) if known.long_runs else None
     if settle or filler is not None:
         await settled_end(sides.destination, where, clock)
     bounds = await bounds_of(sides, where)
     _refuse_wrong(where, known, bounds)
     if bounds.source_end < bounds.end > bounds.source_start:
         raise SourceBehind(where, bounds.source_end, bounds.end)
-    last = await _last_batch(sides.destination, where, bounds)
+    last = await _last_batch(sides.destination.cluster, where, bounds)
     # Also where all was checked before, the last batch is compared: the source may have lost it and grown again.
     first = min(max(known.checked_offset, 0), bounds.end if last is None else last.base_offset)
     own = None if known.is_new else frozenset({known.producer_id, known.spare_producer_id})
@@ -139,7 +143,7 @@ async def take_over(
         bounds.end,
         compacted=Compacted(own) if compacted else None,
     )
-    progress = await _resume(sides.destination, where, known, last, end=bounds.end, filler=filler)
+    progress = await _resume(sides.destination.cluster, where, known, last, end=bounds.end, filler=filler)
     log.info("%s: goes on at offset %d (source %d to %d)", where, bounds.end, bounds.source_start, bounds.source_end)
     return replace(progress, source_epoch=epoch), bounds
 
@@ -263,15 +267,6 @@ async def _epoch_floor(cluster: Cluster, where: TopicPartition, known: Known) ->
     return max([known.producer_epoch, *epochs])
 
 
-async def _offset(
-    cluster: Cluster, where: TopicPartition, at: int, *, replica_id: int = -1, read_committed: bool = False
-) -> int:
-    listed = (await list_offsets(cluster, {where: at}, replica_id=replica_id, read_committed=read_committed))[where]
-    if listed.error:
-        raise RetryLater(f"{where}: a log end cannot be told just now: {code_name(listed.error)}")
-    return listed.offset
-
-
 def _stamp(last: Batch | None) -> int | None:
     return None if last is None or last.control else last.max_timestamp
 
@@ -291,9 +286,9 @@ class TopicIds:
         await self._one(self._sides.source, self._expected[0], "source")
         self._missing = 0
 
-    async def _one(self, cluster: Cluster, expected: UUID, side: str) -> None:
-        info = (await cluster.topics([self._topic])).get(self._topic)
-        if info is None or info.error == 3:
+    async def _one(self, cluster: Lookups, expected: UUID, side: str) -> None:
+        info = await cluster.topic(self._topic)
+        if info is None or info.error == UNKNOWN_TOPIC_OR_PARTITION:
             self._missing += 1
             if self._missing < 2:
                 raise RetryLater(f"{self._topic}: the {side} says that there is no such topic; asking once more")

@@ -1,7 +1,7 @@
-"""Waiting that is called off when somebody asks to stop."""
+"""Waiting that is called off when somebody asks to stop, and the ending of tasks."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
 from typing import Any, TypeVar
 
 from twinlog.relay.decide import Stopped
@@ -25,7 +25,13 @@ async def unless(asked: asyncio.Event, work: Coroutine[Any, Any, T]) -> T:
             return working.result()
     finally:
         waiting.cancel()
-        while not working.done():
-            working.cancel()
-            await asyncio.wait({working}, timeout=CANCEL_AGAIN_S)
+        await cancelled({working})
     raise Stopped("asked to stop")
+
+
+async def cancelled(tasks: Collection["asyncio.Task[Any]"]) -> None:
+    """Cancel `tasks` and wait until all of them are over; what came of them is left for the caller to ask."""
+    while pending := [task for task in tasks if not task.done()]:
+        for task in pending:
+            task.cancel()
+        await asyncio.wait(pending, timeout=CANCEL_AGAIN_S)

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 from twinlog.errors import AuthorizationFailed, RetryLater
 from twinlog.wire.cluster import Cluster
-from twinlog.wire.ops import cluster_rights, describe_configs
+from twinlog.wire.ops import MARKER_RIGHTS, cluster_rights, describe_configs
 
 log = logging.getLogger("twinlog.facts")
 
 REFRESH_S = 30.0
-MARKER_RIGHTS = frozenset({"ALTER", "CLUSTER_ACTION", "ALL"})
 EXPIRATION = "producer.id.expiration.ms"
 TIERED = "remote.storage.enable"
 

@@ -18,10 +18,12 @@ from twinlog.state.writer import StateWriter
 
 log = logging.getLogger("twinlog.lease")
 
+# Three renewals fit into a lease, so that one that fails does not cost it.
 RENEW_EVERY_S = 1.0
-# A commit may take this long before it is given up and settled anew; the lease is shorter than three of them.
+# How long one attempt to get the id's next epoch may take before the next one begins; the lease has run out by then.
 REESTABLISH_WITHIN_S = 10.0
 BACKOFF_S = 0.2
+# Part of the 10 s in which a worker promises to end; a record left behind only grows old.
 FAREWELL_WITHIN_S = 1.0
 
 

@@ -29,11 +29,12 @@ POLL_S = 0.1
 HAND_OVER_WITHIN_S = 20.0
 # Leaving is one request; without a broker it must not hold up the end of the process.
 LEAVE_WITHIN_S = 2.0
+# Trouble that lasts is told again after this.
 TELL_AGAIN_S = 30.0
 
 
 class Membership:
-    """A member of the group of workers; `on_gained` and `on_lost` run on the event loop."""
+    """A member of the group of workers; `on_gained` and `on_taken` run on the event loop."""
 
     def __init__(
         self,

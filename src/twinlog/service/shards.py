@@ -29,7 +29,9 @@ from twinlog.wire.ops import LATEST, init_producer_id, list_offsets
 log = logging.getLogger("twinlog.shards")
 
 CLAIM_ID = "twinlog-shards"
+# Between two attempts to claim; at random, since workers that claim at once shut each other out.
 RETRY_FROM_S, RETRY_TO_S = 0.2, 1.0
+# For ending partitions in order, and for writing that down.
 RELEASE_WITHIN_S, SAID_WITHIN_S = 6.0, 3.0
 # A worker that died inside a transaction holds up whoever reads the state to its end, until it is fenced.
 LOAD_WITHIN_S = 1.5

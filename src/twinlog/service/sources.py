@@ -5,6 +5,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from twinlog.admin.sources import SOURCE_LABEL
 from twinlog.config.mirror import MirrorConfig, filters_only_change
 from twinlog.control.records import MirrorRecord
 from twinlog.errors import BadInput, PartitionFailed
@@ -56,7 +57,7 @@ class Sources:
         except BadInput as error:
             raise PartitionFailed(f"mirror {mirror.mirror}: {error}", retriable=True) from error
         client_id = f"mirror-src-admin-{mirror.mirror}"
-        cluster = await Cluster.connect(settings, client_id=client_id, timeout_s=CONNECT_WITHIN_S)
+        cluster = await Cluster.connect(settings, client_id=client_id, timeout_s=CONNECT_WITHIN_S, label=SOURCE_LABEL)
         if mirror.source_cluster_id and cluster.cluster_id != mirror.source_cluster_id:
             await cluster.close()
             raise PartitionFailed(

@@ -14,37 +14,33 @@ from twinlog.config.mirror import MirrorConfig
 from twinlog.control.image import Image
 from twinlog.control.lifecycle import DesiredState, PartitionState, check
 from twinlog.control.records import NEVER_RETRY, MirrorRecord, PartitionRecord, TopicRecord
-from twinlog.errors import (
-    BadInput,
-    GiveWay,
-    PartitionFailed,
-    TwinlogError,
-)
+from twinlog.errors import BadInput, GiveWay, PartitionFailed, TwinlogError
 from twinlog.names import TopicPartition
 from twinlog.relay.decide import Stopped, Terms
 from twinlog.relay.destination import Destination
 from twinlog.relay.lease import Lease
 from twinlog.relay.partition import Claim, PartitionRelay
 from twinlog.relay.progress import Progress
-from twinlog.relay.takeover import Known, settled_end
-from twinlog.relay.waiting import unless
-from twinlog.service.facts import FactFinder
+from twinlog.relay.takeover import HIGH_WATERMARK, Known, settled_end
+from twinlog.relay.waiting import cancelled, unless
+from twinlog.service.facts import FactFinder, Facts
 from twinlog.service.keeper import Keeper
 from twinlog.service.sources import Sources, same_connection
 from twinlog.wire.codes import UNKNOWN_TOPIC_OR_PARTITION
-from twinlog.wire.ops import LATEST, list_offsets
 
 log = logging.getLogger("twinlog.partition")
 
+# A lease that ran out is mostly renewed within a second, and every moment without it is a moment of lag.
 LEASE_POLL_S = 0.1
+# A mistake of ours is likely to happen again at once: its log lines must not fill a disk.
 AFTER_MISTAKE_S = 5.0
+# Beyond so many failures the wait has long reached its maximum; it keeps the power small.
 MOST_DOUBLINGS = 30
-# States that a crash may have left, and where they lead.
-PASSED_THROUGH = (
-    (PartitionState.PAUSING, PartitionState.PAUSED),
-    (PartitionState.STOPPING, PartitionState.STOPPED),
-)
-UNFINISHED = {PartitionState.LOG_ALIGNMENT, PartitionState.UNKNOWN}
+# By what is desired: the state that is passed through (a crash may have left it so), and where it leads.
+RESTS = {
+    DesiredState.PAUSED: (PartitionState.PAUSING, PartitionState.PAUSED),
+    DesiredState.STOPPED: (PartitionState.STOPPING, PartitionState.STOPPED),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,17 +106,14 @@ class Supervisor:
 
     async def cut_off(self) -> None:
         """End at once, whatever is in flight."""
-        # Under Python 3.11 a task may survive a cancellation that meets a timeout; it is repeated until it is over.
-        while not self._task.done():
-            self._task.cancel()
-            await asyncio.wait({self._task}, timeout=0.5)
+        await cancelled({self._task})
 
     async def _settled(self, within_s: float) -> bool:
         """Let what may still be under way come to rest, since the next owner will not wait for it."""
-        cluster = self._around.destination.cluster
+        cluster = self._around.destination.lookups
         try:
             async with asyncio.timeout(within_s):
-                info = (await cluster.topics([self.topic])).get(self.topic)
+                info = await cluster.topic(self.topic)
                 if info is not None and info.error != UNKNOWN_TOPIC_OR_PARTITION:
                     await settled_end(cluster, self.where, time.monotonic)
         except (TimeoutError, TwinlogError) as error:
@@ -209,22 +202,10 @@ class Supervisor:
             facts = await unless(self._changed, around.facts.of(self.topic, source.cluster))
         except Stopped:
             return
-        record = self.record
-        claim = Claim(
-            where=self.where,
-            source_topic_id=topic.source_topic_id,
-            destination_topic_id=topic.destination_topic_id,
-            fill_id=f"twinlog-fill-{self.mirror}-{self.topic}-{self.partition}",
-            known=self._known(record),
-            settle=self._settle,
-            compacted=facts.compacted,
-            max_message_bytes=facts.max_message_bytes,
-            terms=Terms(may_blank=facts.may_blank, trust_emptiness=facts.trust_emptiness),
-            guard_ms=facts.guard_ms,
-        )
+        claim = self._claim(topic, facts)
         # Only the first takeover may do without the settle wait; what comes later has had something in flight.
         self._settle = True
-        self._began_at = record.checked_offset
+        self._began_at = self.record.checked_offset
         relay = PartitionRelay(claim, source=source, destination=around.destination, lease=around.lease, ledger=self)
         self.relay = relay
         try:
@@ -236,6 +217,20 @@ class Supervisor:
             self._keep(relay)
             self.relay = None
 
+    def _claim(self, topic: TopicRecord, facts: Facts) -> Claim:
+        return Claim(
+            where=self.where,
+            source_topic_id=topic.source_topic_id,
+            destination_topic_id=topic.destination_topic_id,
+            fill_id=f"twinlog-fill-{self.mirror}-{self.topic}-{self.partition}",
+            known=self._known(self.record),
+            settle=self._settle,
+            compacted=facts.compacted,
+            max_message_bytes=facts.max_message_bytes,
+            terms=Terms(may_blank=facts.may_blank, trust_emptiness=facts.trust_emptiness),
+            guard_ms=facts.guard_ms,
+        )
+
     def _current(self) -> PartitionRecord:
         """The own record, unless the topic was started anew with other ids meanwhile."""
         topic = self._topic_record()
@@ -245,7 +240,7 @@ class Supervisor:
         return self.record if (self.record.source_topic_id, self.record.destination_topic_id) == ids else self._stored()
 
     async def _begin(self) -> None:
-        for passing, there in PASSED_THROUGH:
+        for passing, there in RESTS.values():
             if self.record.state is passing:
                 await self._write(there)
         if self.record.state in {PartitionState.UNKNOWN, PartitionState.STOPPED, PartitionState.FAILED}:
@@ -276,11 +271,7 @@ class Supervisor:
 
     async def _rest(self) -> None:
         """Reach PAUSED or STOPPED, and wait there."""
-        desired = self._desired()
-        passing, there = {
-            DesiredState.PAUSED: (PartitionState.PAUSING, PartitionState.PAUSED),
-            DesiredState.STOPPED: (PartitionState.STOPPING, PartitionState.STOPPED),
-        }[desired]
+        passing, there = RESTS[self._desired()]
         self.record = self._current()
         if self.record.state is not there:
             if self.record.state is not passing:
@@ -290,13 +281,11 @@ class Supervisor:
 
     async def _end(self) -> int:
         """The destination's end; what is known of it where the destination does not answer."""
-        cluster = self._around.destination.cluster
         try:
-            listed = (await list_offsets(cluster, {self.where: LATEST}))[self.where]
+            return await self._around.destination.lookups.offset(self.where, HIGH_WATERMARK)
         except TwinlogError as error:
             log.warning("%s: the destination's end cannot be told: %s", self.where, error)
             return self.record.last_mirrored_offset
-        return self.record.last_mirrored_offset if listed.error else listed.offset
 
     async def _failed(self, reason: str, *, retriable: bool) -> None:
         config = self._mirror_config()

@@ -10,7 +10,7 @@ from twinlog.relay.prefix import follow_log_start
 from twinlog.service.shards import Shards
 from twinlog.wire.cluster import Cluster
 from twinlog.wire.codes import UNKNOWN_TOPIC_OR_PARTITION
-from twinlog.wire.ops import LATEST, list_offsets
+from twinlog.wire.ops import DEBUGGER, LATEST, list_offsets
 
 log = logging.getLogger("twinlog.sweep")
 
@@ -54,7 +54,7 @@ class Sweep:
             return
         before = {where: relay.position for where, relay in relays.items()}
         asked = dict.fromkeys(relays, LATEST)
-        ends = await list_offsets(self._cluster, asked, replica_id=-2, timeout_s=ANSWER_WITHIN_S, lane=SWEEP_LANE)
+        ends = await list_offsets(self._cluster, asked, replica_id=DEBUGGER, timeout_s=ANSWER_WITHIN_S, lane=SWEEP_LANE)
         for where, relay in relays.items():
             listed = ends[where]
             still = relay.streaming_idle and relay.position == before[where]

@@ -8,11 +8,13 @@ import time
 import uuid
 from contextlib import suppress
 
+from twinlog.admin.mirrors import DESTINATION_LABEL
 from twinlog.config.client import ClientSettings
 from twinlog.errors import GiveWay, RefreshLeader, RetryLater, TakeOverAnew, TwinlogError
 from twinlog.relay.destination import Destination
 from twinlog.relay.inbox import Budget
 from twinlog.relay.lease import Lease
+from twinlog.relay.waiting import cancelled
 from twinlog.service.discovery import Discovery
 from twinlog.service.facts import FactFinder
 from twinlog.service.figures import Figures
@@ -32,8 +34,10 @@ log = logging.getLogger("twinlog.worker")
 # Fetched and not yet appended, over all partitions: enough to keep two brokers busy, far below the memory we promise.
 BUFFER_BYTES = 32 * 1_048_576
 CONNECT_WITHIN_S = 30.0
+# Pause before the next incarnation: what ended the last one (a fence, brokers that are away) is seldom over at once.
 AGAIN_AFTER_S = 1.0
-# Longer than one renewal may hang, shorter than the lease, so that an attempt that hangs costs no more than the lease.
+# A renewal that hangs is given up after this and settled anew; the lease has run out by then, so nothing is sent
+# meanwhile. Below the 15 s after which the coordinator aborts the transaction by itself.
 COMMIT_WITHIN_S = 10.0
 # For handing everything over in order, and then for ending as it is: 10 s are promised in all.
 END_WITHIN_S, CANCEL_WITHIN_S = 7.0, 2.0
@@ -59,7 +63,10 @@ class Worker:
     async def run(self, stopping: asyncio.Event) -> None:
         """Run until `stopping` is set. Raises GiveWay where another worker has fenced this one."""
         cluster = await Cluster.connect(
-            self._settings, client_id=f"twinlog-worker-{self.id}", timeout_s=CONNECT_WITHIN_S
+            self._settings,
+            client_id=f"twinlog-worker-{self.id}",
+            timeout_s=CONNECT_WITHIN_S,
+            label=DESTINATION_LABEL,
         )
         try:
             await self._serve(cluster, stopping)
@@ -98,7 +105,7 @@ class Worker:
         finally:
             await shards.cut_off()
             await membership.leave()
-            await _cancelled(tasks)
+            await _ended(tasks)
             if not lease.is_fenced:
                 await keeper.farewell()
             await destination.close()
@@ -127,12 +134,8 @@ async def _until_first(tasks: set["asyncio.Task[None]"], stopping: asyncio.Event
         waiting.cancel()
 
 
-async def _cancelled(tasks: set["asyncio.Task[None]"]) -> None:
-    pending = set(tasks)
-    while pending:
-        for task in pending:
-            task.cancel()
-        _, pending = await asyncio.wait(pending, timeout=0.5)
+async def _ended(tasks: set["asyncio.Task[None]"]) -> None:
+    await cancelled(tasks)
     for task in tasks:
         with suppress(asyncio.CancelledError, TwinlogError):
             task.result()
@@ -150,7 +153,7 @@ async def _run(settings: ClientSettings) -> int:
         except (GiveWay, RetryLater, RefreshLeader, TakeOverAnew) as error:
             if not worker.served:
                 raise
-            log.warning("%s; begins anew", error)
+            log.warning("worker %s was ended by trouble and begins anew: %s", worker.id, error)
             with suppress(TimeoutError):
                 await asyncio.wait_for(stopping.wait(), AGAIN_AFTER_S)
     return 0
