@@ -51,7 +51,7 @@ def theirs(batch: OldBatch) -> list[Record]:
     ]
 
 
-@pytest.mark.parametrize(("magic", "codec"), product(MAGICS, CODECS))
+@pytest.mark.parametrize(("magic", "codec"), list(product(MAGICS, CODECS)))
 @given(found=contents, base=st.integers(0, 2**40))
 def test_wrappers_of_another_client(magic: int, codec: int, found: list[tuple[int, bytes, bytes]], base: int) -> None:
     """Compressed by kafka-python, stored by a broker at `base`: both read the same, at absolute offsets."""
@@ -108,7 +108,7 @@ def test_relative_offsets_count_back_from_the_wrapper() -> None:
     assert [one.offset for one in theirs(batch)] == [104, 105, 109]
 
 
-@pytest.mark.parametrize(("magic", "codec"), product(MAGICS, (0, *CODECS)))
+@pytest.mark.parametrize(("magic", "codec"), list(product(MAGICS, (0, *CODECS))))
 def test_rewriting_makes_magic_2_of_the_same_codec(magic: int, codec: int) -> None:
     """As a broker up-converts: same records, -1 for magic 0, contiguous, below the offset trimmed."""
     builder = LegacyRecordBatchBuilder(magic, codec, 1 << 20)

@@ -34,9 +34,7 @@ from twinlog.sync import topics as sync_topics
 from twinlog.sync.configs import ConfigPlan, DestinationDefaults, SourceConfigs
 from twinlog.sync.topics import Span
 from twinlog.wire.cluster import Cluster, TopicInfo
-from twinlog.wire.ops import cluster_rights
-
-MARKER_RIGHTS = frozenset({"ALTER", "CLUSTER_ACTION", "ALL"})
+from twinlog.wire.ops import MARKER_RIGHTS, cluster_rights
 
 AT_ONCE = 16
 """Topics prepared side by side; the controller works them off one by one anyway."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 SUCCESS, FAILURE, INTERRUPTED = 0, 1, 130
 TIMEOUT_S = 30.0
+# A day: far longer than anybody waits, and no number that a timer cannot take.
 MOST_TIMEOUT_S = 86_400.0
 
 
@@ -77,12 +78,15 @@ def note(sentence: str) -> None:
     print(sentence, file=sys.stderr)
 
 
-def settings_of(bootstrap: str, command_config: str | None) -> "ClientSettings":
-    """Settings of the cluster that a command talks to; keys of the file that mean nothing here are named."""
+def settings_of(bootstrap: str, command_config: str | None, *, option: str = "--bootstrap-server") -> "ClientSettings":
+    """Settings of the cluster that a command talks to; keys of the file that mean nothing here are named.
+
+    `option` is what gave the addresses, for messages.
+    """
     from twinlog.config.client import ClientSettings, read_client_file  # noqa: PLC0415  # see the package
 
     if command_config is None:
-        return ClientSettings.from_properties({}, bootstrap=bootstrap, origin="--bootstrap-server")
+        return ClientSettings.from_properties({}, bootstrap=bootstrap, origin=option)
     settings = read_client_file(command_config, bootstrap=bootstrap)
     if settings.unknown:
         note(f"Warning: {command_config} has keys that mean nothing here: {', '.join(settings.unknown)}")

@@ -21,7 +21,6 @@ ACTIONS: Final = {
     "describe": "describe the partitions of --mirror, or of all mirrors",
 }
 STARTS: Final = frozenset({"start", "add"})
-STOPS: Final = frozenset({"stop", "remove"})
 SHOWS: Final = frozenset({"list", "describe"})
 NOT_YET: Final = ("pause", "resume", "recover", "alter", "delete")
 FLAGS_NOT_YET: Final = ("config", "delete_config", "dry_run", "all_topics")

@@ -12,8 +12,8 @@ from typing import Final
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from twinlog.config.client import ClientSettings, read_client_file
-from twinlog.errors import BadInput, TwinlogError
+from twinlog.cli.common import TIMEOUT_S, seconds, settings_of
+from twinlog.errors import TwinlogError
 from twinlog.verify.partition import Meter
 from twinlog.verify.report import Outcome, Report, as_json, as_text, refused_json
 from twinlog.verify.run import Question, verify
@@ -59,7 +59,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     add("--destination-config", metavar="FILE", help="client properties for the destination")
     add("--partitions", metavar="0,3,...", type=partition_numbers, help="compare only these partitions")
     add("--sample", metavar="N", type=window_count, help="compare N windows a partition, and its first and last")
-    add("--timeout", metavar="S", type=seconds, default=30.0, help="how long a cluster may not answer (default: 30)")
+    add(
+        "--timeout", metavar="S", type=seconds, default=TIMEOUT_S, help="how long a cluster may be silent (default: 30)"
+    )
     add("--json", action="store_true", help="print one JSON object, and no progress")
     add("--verbose", action="store_true", help="name identical partitions too, and log what happens")
     parser.set_defaults(run=run)
@@ -83,17 +85,6 @@ def window_count(text: str) -> int:
     return int(text)
 
 
-def seconds(text: str) -> float:
-    """Parse a time above 0. Raises ArgumentTypeError."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no time in seconds above 0")
-    return value
-
-
 def run(args: argparse.Namespace) -> int:
     """Compare, print what was found on stdout, and return the exit code."""
     logging.basicConfig(level=logging.INFO if args.verbose else logging.ERROR, stream=sys.stderr)
@@ -111,25 +102,13 @@ def run(args: argparse.Namespace) -> int:
 
 def _question(args: argparse.Namespace) -> Question:
     return Question(
-        _settings(args.source, args.source_config, "--source"),
-        _settings(args.destination, args.destination_config, "--destination"),
+        settings_of(args.source, args.source_config, option="--source"),
+        settings_of(args.destination, args.destination_config, option="--destination"),
         args.topic,
         partitions=args.partitions,
         sample=args.sample,
         timeout_s=args.timeout,
     )
-
-
-def _settings(bootstrap: str, file: str | None, option: str) -> ClientSettings:
-    if file is None:
-        return ClientSettings.from_properties({}, bootstrap=bootstrap, origin=option)
-    try:
-        settings = read_client_file(file, bootstrap=bootstrap)
-    except OSError as error:
-        raise BadInput(f"{option}-config: {file} cannot be read: {error.strerror}.") from error
-    if settings.unknown:
-        print(f"{file}: unknown and left aside: {', '.join(settings.unknown)}", file=sys.stderr)
-    return settings
 
 
 def _compared(question: Question, *, quiet: bool) -> Report:

@@ -23,7 +23,6 @@ MAX_NODES = 5_000
 MAX_CACHED_STEPS = 20_000
 """Remembered steps of an automaton, some 2 MB; then remembering starts anew."""
 
-_META = frozenset("\\.[](){}*+?|^$")
 _COUNT = re.compile(r"\{([0-9]+)(,?)([0-9]*)\}")
 _GROUP = re.compile(r"\?(?::|P?<([A-Za-z_]\w*)>)")
 _HEX = re.compile(r"x([0-9A-Fa-f]{2})")

@@ -49,8 +49,26 @@ async def fetch(
     `timeout_s` bounds the answer beyond that wait. Error codes of partitions are values. Raises ConnectionLost,
     Unreachable, CorruptBatch.
     """
+    response: FetchResponse = await cluster.call(
+        _request(asked, max_wait_ms),
+        node=node,
+        lane=lane,
+        timeout_s=max_wait_ms / 1000 + timeout_s,
+        max_version=_NEWEST_FETCH_BY_NAME,
+    )
+    if response.error_code:
+        return {tp: Answer(response.error_code) for tp in asked}
+    return {
+        tp: _answer(tp, asked[tp][1], told)
+        for answered in response.responses
+        for told in answered.partitions
+        if (tp := TopicPartition(answered.topic, told.partition_index)) in asked
+    }
+
+
+def _request(asked: Mapping[TopicPartition, tuple[Leader, int]], max_wait_ms: int) -> FetchRequest:
     topic = FetchRequest.FetchTopic
-    request = FetchRequest(
+    return FetchRequest(
         max_wait_ms=max_wait_ms,
         min_bytes=1,
         max_bytes=RESPONSE_BYTES,
@@ -71,17 +89,6 @@ async def fetch(
             for name, partitions in by_topic(asked.items())
         ],
     )
-    response: FetchResponse = await cluster.call(
-        request, node=node, lane=lane, timeout_s=max_wait_ms / 1000 + timeout_s, max_version=_NEWEST_FETCH_BY_NAME
-    )
-    if response.error_code:
-        return {tp: Answer(response.error_code) for tp in asked}
-    return {
-        tp: _answer(tp, asked[tp][1], told)
-        for answered in response.responses
-        for told in answered.partitions
-        if (tp := TopicPartition(answered.topic, told.partition_index)) in asked
-    }
 
 
 _Told = FetchResponse.FetchableTopicResponse.PartitionData

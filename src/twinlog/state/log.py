@@ -37,6 +37,7 @@ ANSWER_TIMEOUT_S = 5.0
 """A broker that has been silent for so long is asked on another connection, or its successor is."""
 
 LEADERLESS_RETRY_S = 1.0
+_CANCEL_AGAIN_S = 1.0
 
 _PASSING = PASSING | {codes.UNKNOWN_SERVER_ERROR}
 
@@ -231,4 +232,4 @@ async def _ended(tasks: Collection["asyncio.Task[bool]"]) -> None:
     while pending := [task for task in tasks if not task.done()]:
         for task in pending:
             task.cancel()
-        await asyncio.wait(pending, timeout=LEADERLESS_RETRY_S)
+        await asyncio.wait(pending, timeout=_CANCEL_AGAIN_S)

@@ -1,6 +1,7 @@
 """Every typed operation on a cluster, under one name; by subject in `ops_log`, `ops_txn` and `ops_admin`."""
 
 from twinlog.wire.ops_admin import (
+    MARKER_RIGHTS,
     ConfigEntry,
     ConfigKind,
     CreatedTopic,
@@ -40,6 +41,7 @@ __all__ = [
     "DEBUGGER",
     "EARLIEST",
     "LATEST",
+    "MARKER_RIGHTS",
     "MAX_TIMESTAMP",
     "ActiveProducer",
     "Appended",

@@ -49,7 +49,10 @@ from twinlog.wire import codes
 from twinlog.wire.cluster import Cluster
 from twinlog.wire.messages import Message
 from twinlog.wire.ops_log import by_topic
-from twinlog.wire.retry import Attempts
+from twinlog.wire.retry import ANSWER_SLACK_S, Attempts
+
+MARKER_RIGHTS: Final = frozenset({"ALTER", "CLUSTER_ACTION", "ALL"})
+"""Any of these on the cluster lets a client write markers (`KafkaApis.handleWriteTxnMarkersRequest`)."""
 
 ADMIN_LANE: Final = "admin"  # the controller takes its time, and a lane waits behind each request
 BROKER_DEFAULT: Final = -1
@@ -91,7 +94,6 @@ _NEWEST_DELETE_BY_NAME: Final = 5
 _FIRST_WITH_SOURCE: Final = 1
 _FIRST_WITH_DEFAULTS: Final = 4  # KIP-464: -1 for the broker's own numbers
 _PATIENCE_S: Final = 15.0
-_SLACK_S: Final = 5.0
 
 # What the user can put right, by Kafka's code; everything else is for `codes.check`.
 _INPUT_ERRORS: Final[dict[int, type[BadInput]]] = {
@@ -407,7 +409,7 @@ async def _ask_controller(
             response = await cluster.call(
                 request,
                 node=Cluster.CONTROLLER,
-                timeout_s=timeout_s + _SLACK_S,
+                timeout_s=timeout_s + ANSWER_SLACK_S,
                 min_version=min_version,
                 max_version=max_version,
                 lane=ADMIN_LANE,

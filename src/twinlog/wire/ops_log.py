@@ -26,25 +26,25 @@ from twinlog.wire import codes
 from twinlog.wire.cluster import CONTROL_LANE, Cluster, Leader
 from twinlog.wire.leaders import Answer, ask_leaders
 from twinlog.wire.metadata import NO_ID
+from twinlog.wire.retry import ANSWER_SLACK_S
 
 LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
 
 CONSUMER: Final = -1  # as replica id: what a consumer sees, up to the high watermark
-DEBUGGER: Final = -2  # as replica id: the true end of the log
+DEBUGGER: Final = -2  # as replica id: the true end of the log (`FetchRequest.DEBUGGING_CONSUMER_ID`)
 
 READ_LANE: Final = "read"
 WRITE_LANE: Final = "write"
 
 _FIRST_WITH_MAX_TIMESTAMP: Final = 7
-_NEWEST_LIST_OFFSETS: Final = 9  # later ones add tiered storage's timestamps
+NEWEST_LIST_OFFSETS: Final = 9  # later ones add tiered storage's timestamps
 _NEWEST_FETCH_BY_NAME: Final = 12
 _FIRST_FETCH_BY_ID: Final = 13
 _NEWEST_FETCH_FROM_LEADER_ONLY: Final = 10  # KIP-392's redirects to followers begin with 11
 _NEWEST_CLASSIC_PRODUCE: Final = 11  # with 12 a transactional produce joins the transaction by itself (KIP-890)
 _PATIENCE_S: Final = 15.0
-_SLACK_S: Final = 5.0  # on top of the time that the broker itself is told to wait
 
 V = TypeVar("V")
 
@@ -178,7 +178,7 @@ async def list_offsets(
     ) -> dict[TopicPartition, Answer[ListedOffset]]:
         request = list_offsets_request(asked, replica_id=replica_id, read_committed=read_committed)
         response: ListOffsetsResponse = await cluster.call(
-            request, node=node, timeout_s=left_s, min_version=min_version, max_version=_NEWEST_LIST_OFFSETS, lane=lane
+            request, node=node, timeout_s=left_s, min_version=min_version, max_version=NEWEST_LIST_OFFSETS, lane=lane
         )
         return {tp: Answer(listed.error, listed) for tp, listed in listed_offsets(response).items()}
 
@@ -281,7 +281,7 @@ async def _fetch(
         isolation_level=int(read_committed),
         topics=[FetchRequest.FetchTopic(topic=tp.topic, topic_id=topic_id, partitions=[partition])],
     )
-    wait_s = max(timeout_s, max_wait_ms / 1000 + _SLACK_S)
+    wait_s = max(timeout_s, max_wait_ms / 1000 + ANSWER_SLACK_S)
     told = _only_partition(await connection.request(request, timeout_s=wait_s, max_version=max_version))
     if isinstance(told, int):
         return _no_chunk(told)
@@ -388,7 +388,7 @@ async def delete_records(
         ]
         request = DeleteRecordsRequest(topics=topics, timeout_ms=int(left_s * 1000))
         response: DeleteRecordsResponse = await cluster.call(
-            request, node=node, timeout_s=left_s + _SLACK_S, lane=WRITE_LANE
+            request, node=node, timeout_s=left_s + ANSWER_SLACK_S, lane=WRITE_LANE
         )
         return {
             TopicPartition(told.name, p.partition_index): Answer(
@@ -427,7 +427,7 @@ async def produce_batch(
     response: ProduceResponse = await cluster.call(
         request,
         node=leader.node,
-        timeout_s=timeout_ms / 1000 + _SLACK_S,
+        timeout_s=timeout_ms / 1000 + ANSWER_SLACK_S,
         max_version=_NEWEST_CLASSIC_PRODUCE,
         lane=WRITE_LANE,
     )

@@ -14,7 +14,7 @@ from kafka.protocol.producer.transaction import WriteTxnMarkersResponse
 
 PRODUCE, WRITE_TXN_MARKERS = 0, 27
 # 12 and up speak the transaction protocol of KIP-890, in which a produce may open a transaction by itself.
-OLDEST_PRODUCE, NEWEST_PRODUCE = 3, 11
+NEWEST_PRODUCE = 11
 FIRST_FLEXIBLE_PRODUCE, FIRST_FLEXIBLE_MARKERS = 9, 1
 NEWEST_MARKERS = 1
 

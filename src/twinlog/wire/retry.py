@@ -6,6 +6,9 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+# Above the time that a broker is told to take at most: within that it answers, later only a dead or frozen one would.
+ANSWER_SLACK_S = 5.0
+
 # Beyond this many failures the wait has long reached any sensible maximum; it keeps the power small.
 _MOST_DOUBLINGS = 30
 
