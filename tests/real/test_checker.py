@@ -11,6 +11,7 @@ from twinlog.testing.checker import Anomaly, Report, assert_identical, compare, 
 from twinlog.testing.data import EVERYTHING_ALLOWED, HeaderList, Made, create_topic
 from twinlog.testing.errors import BenchFailed
 from twinlog.testing.kafka import LocalKafka
+from twinlog.testing.reader import TopicReader
 
 WAIT_S = 20.0
 A, B, C, D = (Made(b"key", value, [("h", b"1")], 1_700_000_000_000) for value in (b"a", b"b", b"c", b"d"))
@@ -39,6 +40,9 @@ def transact(kafka: LocalKafka, topic: str, *records: Made, commit: bool) -> Non
         producer.commit_transaction(WAIT_S)
     else:
         producer.abort_transaction(WAIT_S)
+    reader = TopicReader(kafka, topic)
+    reader.settled_bounds()  # the marker comes a little after the answer; what follows must not overtake it
+    reader.close()
 
 
 @pytest.fixture
