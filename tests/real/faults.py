@@ -1,0 +1,217 @@
+"""What the fault tests share beyond `mirroring`: other addresses than the clusters' own, moments, and measuring."""
+
+import contextlib
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, Self
+
+from confluent_kafka import ElectionType, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+from tests.real.mirroring import Mirror, Worker
+
+from twinlog.control.lifecycle import DesiredState, PartitionState
+from twinlog.control.sharding import shard_of
+from twinlog.testing.checker import assert_identical
+from twinlog.testing.kafka import LocalKafka
+from twinlog.testing.proxy import BrokerProxy, Direction
+
+# A takeover after SIGKILL takes about 10 s; this much is a machine that others use, too.
+CAUGHT_UP_S: Final = 90.0
+
+
+class FaultyMirror(Mirror):
+    """A mirror whose workers may be told other addresses than the clusters' own, for example a proxy's."""
+
+    def __init__(
+        self,
+        source: LocalKafka,
+        destination: LocalKafka,
+        *,
+        source_address: str = "",
+        destination_address: str = "",
+        workers: int = 1,
+    ) -> None:
+        configs: Mapping[str, str] = {"bootstrap.servers": source_address} if source_address else {}
+        super().__init__(source, destination, configs=configs, workers=workers)
+        self._worker_bootstrap = destination_address or destination.bootstrap
+
+    def start_worker(self) -> Worker:
+        """Start one more worker on the destination."""
+        worker = Worker(self._worker_bootstrap)
+        self.workers.append(worker)
+        return worker
+
+    def owners(self, topic: str, partitions: int) -> dict[int, str]:
+        """The worker that has claimed each partition and not given it up, by its id."""
+        assert self._log is not None
+        shards = {p: self._image.shards.get(shard_of(self.name, topic, p, self._log.shards)) for p in range(partitions)}
+        return {p: shard.worker for p, shard in shards.items() if shard is not None and not shard.released}
+
+    def pids(self) -> dict[str, int]:
+        """The process of each worker that has a record, by its id."""
+        return {record.worker: record.pid for record in self._image.workers.values()}
+
+    def desire(self, topic: str, desired: DesiredState) -> None:
+        """Let the topic be started or stopped, also where a cluster or the topic itself is gone."""
+        record = self._image.topic(self.name, topic)
+        assert record is not None
+        self.put(replace(record, desired=desired))
+
+    def wait_mirroring(self, topic: str, partitions: int, timeout_s: float = CAUGHT_UP_S) -> None:
+        """Wait until every partition is MIRRORING."""
+        wanted = dict.fromkeys(range(partitions), PartitionState.MIRRORING)
+        self.wait_for(lambda: self.states(topic) == wanted, lambda: f"the states are {self.states(topic)}", timeout_s)
+
+    def assert_twins(self, topic: str, *, timeout_s: float = CAUGHT_UP_S) -> int:
+        """Wait until the destination has caught up, let the independent checker compare, return the records."""
+        self.wait_level(topic, timeout_s=timeout_s)
+        return assert_identical(self.source, self.destination, topic).source_records
+
+
+def freeze(worker: Worker) -> None:
+    """SIGSTOP."""
+    worker.send(signal.SIGSTOP)
+
+
+def thaw(worker: Worker) -> None:
+    """SIGCONT."""
+    worker.send(signal.SIGCONT)
+
+
+class Ends:
+    """Samples the ends of a topic's partitions at the destination in the background, to see which stood still."""
+
+    def __init__(self, mirror: Mirror, topic: str, *, every_s: float = 0.1) -> None:
+        self._mirror, self._topic, self._every_s = mirror, topic, every_s
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.samples: list[tuple[float, dict[int, int]]] = []
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join(30)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._every_s):
+            with contextlib.suppress(Exception):
+                self.samples.append((time.monotonic(), self._mirror.ends(self._topic)))
+
+    def longest_pause_s(self, partition: int, *, since: float, until: float | None = None) -> float:
+        """The longest time, from `since` to `until` (now), in which the partition's end did not move."""
+        last_move, end, longest = since, None, 0.0
+        for at, ends in list(self.samples):
+            if at < since or (until is not None and at > until):
+                continue
+            if ends.get(partition) != end:
+                end = ends.get(partition)
+                longest, last_move = max(longest, at - last_move), at
+        return max(longest, (until or time.monotonic()) - last_move)
+
+    def moved_after_s(self, partitions: Sequence[int], since: float) -> dict[int, float | None]:
+        """For each partition, how long after `since` its end moved for the first time (None: not yet)."""
+        found: dict[int, float | None] = dict.fromkeys(partitions)
+        before: dict[int, int] = {}
+        for at, ends in list(self.samples):
+            for p in partitions:
+                if at < since:
+                    before[p] = ends[p]
+                elif found[p] is None and p in before and ends[p] > before[p]:
+                    found[p] = at - since
+                else:
+                    before.setdefault(p, ends[p])
+        return found
+
+
+def until(condition: Callable[[], bool], *, timeout_s: float, what: str) -> float:
+    """Wait until `condition` is true and return after how many seconds; raises AssertionError with `what`."""
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() - began < timeout_s, f"not within {timeout_s:.0f} s: {what}"
+        time.sleep(0.05)
+    return time.monotonic() - began
+
+
+class Ticker:
+    """Writes one small record to every partition, ten times a second, so that a pause of any partition shows."""
+
+    def __init__(self, cluster: LocalKafka, topic: str, partitions: int, *, every_s: float = 0.1) -> None:
+        self._producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 0, "acks": "all"})
+        self._topic, self._partitions, self._every_s = topic, partitions, every_s
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join(30)
+        assert self._producer.flush(30) == 0
+
+    def _run(self) -> None:
+        number = 0
+        while not self._stopping.wait(self._every_s):
+            number += 1
+            for partition in range(self._partitions):
+                self._producer.produce(self._topic, b"tick %d" % number, partition=partition)
+            self._producer.poll(0)
+
+
+def wait_progress(mirror: Mirror, topic: str, *, timeout_s: float = CAUGHT_UP_S) -> None:
+    """Wait until the end of every partition at the destination has moved; something must be written to each."""
+    before = mirror.ends(topic)
+    mirror.wait_for(
+        lambda: all(end > before[p] for p, end in mirror.ends(topic).items()),
+        lambda: f"every partition of {topic} moves: {before} became {mirror.ends(topic)}, {mirror.states(topic)}",
+        timeout_s,
+    )
+
+
+def kill_workers(mirror: Mirror, topic: str, rng: random.Random, *, times: int, longest_wait_s: float = 4.0) -> int:
+    """SIGKILL one of the workers so many times, and start a fresh one each time.
+
+    Every other time by chance all partitions are moving again before the wait for the next kill begins; else it may
+    come in the middle of a takeover. Returns how many kills met moving partitions.
+    """
+    while_moving = 0
+    for _ in range(times):
+        if rng.random() < 0.5:
+            wait_progress(mirror, topic)
+            while_moving += 1
+        time.sleep(rng.uniform(0.0, longest_wait_s))
+        rng.choice([worker for worker in mirror.workers if worker.alive]).kill()
+        mirror.start_worker()
+    return while_moving
+
+
+def disturb(proxy: BrokerProxy, rng: random.Random) -> None:
+    """One fault of the network, at any byte, for up to some seconds."""
+    direction = rng.choice([Direction.REQUESTS, Direction.RESPONSES, Direction.BOTH])
+    after = rng.choice([0, rng.randrange(1, 5_000), rng.randrange(1, 200_000)])
+    match rng.choice(["cut", "cut", "stall", "slow", "refuse"]):
+        case "cut":
+            proxy.cut(direction, after_bytes=after)
+        case "stall":
+            proxy.stall(direction, after_bytes=after)
+        case "slow":
+            proxy.slow(rng.choice([2_000, 20_000]), direction, after_bytes=after)
+        case "refuse":
+            proxy.refuse()
+    time.sleep(rng.uniform(0.2, 3.0))
+    proxy.resume()
+
+
+def elect_leaders(cluster: LocalKafka) -> None:
+    """Let every partition's preferred replica lead again, so that leaders move."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    with contextlib.suppress(KafkaException):  # a broker that is not back in sync yet: it keeps what it has
+        admin.elect_leaders(ElectionType.PREFERRED).result(20)
