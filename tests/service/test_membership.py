@@ -1,5 +1,9 @@
 """How our connection settings read in librdkafka's names."""
 
+import time
+from pathlib import Path
+from typing import Any
+
 from twinlog.config.client import ClientSettings
 from twinlog.service.membership import librdkafka_config
 
@@ -34,3 +38,21 @@ def test_host_name_check_can_be_switched_off() -> None:
     """As in Kafka's clients: an empty algorithm."""
     config = _config(security_protocol="SSL", ssl_endpoint_identification_algorithm="")
     assert config["ssl.endpoint.identification.algorithm"] == "none"
+
+
+def test_tokens_come_from_our_own_provider(tmp_path: Path) -> None:
+    """OAUTHBEARER: librdkafka asks us, so that a renewed token file is found."""
+    file = tmp_path / "token"
+    file.write_text("abc")
+    config = _config(
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="OAUTHBEARER",
+        sasl_jaas_config="org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;",
+        sasl_oauthbearer_token_endpoint_url=f"file://{file}",
+    )
+    callback: Any = config["oauth_cb"]
+    token, until, _principal, _extensions = callback("")
+    assert token == "abc"
+    assert until > time.time()
+    file.write_text("def")
+    assert callback("")[0] == "def"

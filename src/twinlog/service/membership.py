@@ -15,9 +15,10 @@ from typing import Any
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 
 from twinlog.config.client import ClientSettings
-from twinlog.config.security import Security
+from twinlog.config.security import OAuthSource, Security
 from twinlog.errors import RetryLater
 from twinlog.state.topic import STATE_TOPIC
+from twinlog.wire.oauth import TokenProvider
 
 log = logging.getLogger("twinlog.membership")
 
@@ -31,6 +32,8 @@ HAND_OVER_WITHIN_S = 20.0
 LEAVE_WITHIN_S = 2.0
 # Trouble that lasts is told again after this.
 TELL_AGAIN_S = 30.0
+# The provider itself keeps a token for as long as it is good; a renewed one is found within this.
+TOKEN_KEPT_S = 60.0
 
 
 class Membership:
@@ -178,5 +181,18 @@ def _sasl(security: Security) -> dict[str, Any]:
         "sasl.mechanism": security.sasl_mechanism,
         "sasl.username": security.sasl_username,
         "sasl.password": security.sasl_password,
+        "oauth_cb": None if security.oauth is None else _token_callback(security.oauth),
     }
     return {name: value for name, value in named.items() if value}
+
+
+def _token_callback(source: OAuthSource) -> Callable[[str], tuple[str, float, str, dict[str, str]]]:
+    """What librdkafka calls for a token: the token, until when it may be kept (seconds since 1970), principal, "
+    "extensions.
+    """
+    provider = TokenProvider(source)
+
+    def token(_config: str) -> tuple[str, float, str, dict[str, str]]:
+        return provider.token(), time.time() + TOKEN_KEPT_S, "", dict(provider.extensions())
+
+    return token
