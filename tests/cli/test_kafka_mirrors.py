@@ -207,7 +207,11 @@ def test_list_and_describe_print_tables_or_json(run: Any, fake: type[FakeAdmin])
             DescribeMirrorsResult((), 0, -1, 2, {}),
             "Warning: 2 partition(s) have no figures yet. No worker is running; start one with twinlog worker.\n",
         ),
-        (DescribeMirrorsResult((), 1, 9_999, 2, {}), ""),
+        (DescribeMirrorsResult((), 1, 4_999, 2, {}), ""),
+        (
+            DescribeMirrorsResult((), 0, 1_500, 0, {}),
+            "Warning: some of these figures are 1 s old. No worker is running; start one with twinlog worker.\n",
+        ),
     ],
 )
 def test_old_figures_are_told_with_their_age(run: Any, result: DescribeMirrorsResult, warning: str) -> None:

@@ -232,6 +232,12 @@ STOPPED_TOPIC = topic(desired=DesiredState.STOPPED)
             "partition 1 is STOPPING",
         ),
         (
+            (topic(), PartitionRecord("m", "t", 1, PartitionState.FAILED, error="It diverged.", retry_attempt=-1)),
+            Start("m", (found(),)),
+            MirrorTopicNotStopped,
+            "partition 1 says: It diverged",
+        ),
+        (
             (STOPPED_TOPIC,),
             Start("m", (found(destination_topic_id=OTHER_ID, adoptable=False),)),
             TopicAlreadyExists,
@@ -288,6 +294,13 @@ def test_a_topic_stopped_in_another_mirror_may_start() -> None:
 
 
 # Stop
+
+
+def test_stop_forgets_a_name_that_was_only_remembered() -> None:
+    """A typo at start is remembered for a topic that may come; stopping it by name takes that back."""
+    reply, image = stopped([mirror(mirror_topics_include="t,tpyo"), topic()], Stop("m", (), ("tpyo",)))
+    assert (reply.stopped, reply.failed) == ((), {})
+    assert "tpyo" not in (selection(image)[0] or "").split(",")
 
 
 @pytest.mark.parametrize("desired", [DesiredState.MIRRORING, DesiredState.PAUSED])

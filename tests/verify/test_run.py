@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from twinlog.config.client import ClientSettings
-from twinlog.errors import Unreachable
+from twinlog.errors import BadInput, Unreachable
 from twinlog.names import TopicPartition
 from twinlog.verify import run
 from twinlog.verify.partition import Meter
@@ -59,6 +59,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
             bench.compared.append(self.report.partition)
             bench.manners.append(self.manner)
 
+    monkeypatch.setattr(run, "_refuse_same", lambda _source, _destination: None)
     for name, fake in {
         "_connect": connect,
         "partitions_of": partitions_of,
@@ -119,3 +120,12 @@ async def test_numbers_of_partitions_are_compared(bench: Bench) -> None:
     bench.partitions["destination"] = range(1, 3)
     report = await verify(QUESTION)
     assert (report.outcome, sorted(bench.compared)) == (Outcome.DIFFERENT, [1, 2])
+
+
+def test_one_cluster_is_not_compared_with_itself() -> None:
+    """A pasted wrong address must not end with 'identical'."""
+    same: Any = type("Cluster", (), {"cluster_id": "abc"})()
+    other: Any = type("Cluster", (), {"cluster_id": "def"})()
+    with pytest.raises(BadInput, match="same cluster, abc"):
+        run._refuse_same(same, same)
+    run._refuse_same(same, other)

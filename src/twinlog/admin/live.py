@@ -6,7 +6,7 @@ from twinlog.control.describe import PartitionDescription
 from twinlog.control.image import Image
 from twinlog.control.lifecycle import PartitionState
 
-STALE_MS = 10_000
+STALE_MS = 5_000
 """A worker writes every second and publishes every three; after this long something is wrong with it."""
 
 _AT_REST = frozenset({PartitionState.PAUSED, PartitionState.STOPPED, PartitionState.FAILED})

@@ -217,6 +217,8 @@ async def _describe(admin: "MirrorAdmin", given: argparse.Namespace) -> int:
         print(render.describe_json(result.partitions), end="", flush=True)
     elif given.failed:
         print(render.failed_text(result.partitions, result.retry_max_attempts))
+        for row in render.cut_errors(result.partitions):
+            note(f"{row.topic}-{row.partition}: {row.error_message}")
     else:
         print(render.describe_text(result.partitions))
     if not given.failed:
@@ -229,7 +231,7 @@ def _staleness(result: "DescribeMirrorsResult") -> None:
     from twinlog.admin.live import STALE_MS  # noqa: PLC0415  # see the package
 
     advice = "" if result.live_workers else " No worker is running; start one with twinlog worker."
-    if result.figures_age_ms > STALE_MS:
+    if result.figures_age_ms > STALE_MS or (advice and result.figures_age_ms >= 0):
         note(f"Warning: some of these figures are {result.figures_age_ms // 1000} s old.{advice}")
     elif result.without_figures and advice:
         note(f"Warning: {result.without_figures} partition(s) have no figures yet.{advice}")

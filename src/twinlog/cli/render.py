@@ -105,6 +105,11 @@ def failed_text(partitions: Sequence[PartitionDescription], retry_max: Mapping[s
     return table(FAILED_COLUMNS, rows)
 
 
+def cut_errors(partitions: Sequence[PartitionDescription]) -> list[PartitionDescription]:
+    """The failed partitions whose error does not fit into the table: what to do stands at the end of it."""
+    return [p for p in partitions if _error(p.error_message) != " ".join(p.error_message.split())]
+
+
 def describe_json(partitions: Sequence[PartitionDescription]) -> str:
     """`--describe --json`: KIP-1279's fields in its order, then ours."""
     return _json(

@@ -6,7 +6,7 @@ from uuid import UUID
 from twinlog.control.commands import FoundTopic
 from twinlog.control.image import Image
 from twinlog.control.lifecycle import DesiredState, PartitionState
-from twinlog.control.records import NO_TOPIC_ID, MirrorRecord, TopicRecord, topic_id_text
+from twinlog.control.records import NEVER_RETRY, NO_TOPIC_ID, MirrorRecord, TopicRecord, topic_id_text
 from twinlog.control.selection import Selection
 from twinlog.errors import (
     ClusterMirrorError,
@@ -113,6 +113,16 @@ def check_stopped(image: Image, record: TopicRecord) -> None:
                 f"Topic '{record.topic}' of mirror '{record.mirror}' is still being stopped: partition "
                 f"{partition.partition} is {partition.state.name}. Start it again once --describe shows STOPPED "
                 f"(that needs a running worker)."
+            )
+
+
+def check_not_failed(image: Image, record: TopicRecord) -> None:
+    """A start does not recover what has failed for good; it must not look as if it did."""
+    for partition in image.partitions_of(record.mirror, record.topic):
+        if partition.state is PartitionState.FAILED and partition.retry_attempt == NEVER_RETRY:
+            raise MirrorTopicNotStopped(
+                f"Topic '{record.topic}' of mirror '{record.mirror}' has failed: partition {partition.partition} says: "
+                f"{partition.error} Stop the topic first, then start it."
             )
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from twinlog.control.image import Image, Published
 from twinlog.control.lifecycle import DesiredState, PartitionState
-from twinlog.control.records import UNKNOWN_OFFSET, MirrorRecord, PartitionRecord, TopicRecord
+from twinlog.control.records import UNKNOWN_OFFSET, Figure, MirrorRecord, PartitionRecord, TopicRecord
 from twinlog.errors import UnknownClusterMirror
 from twinlog.names import TopicPartition
 
@@ -13,6 +13,11 @@ ACTIVE = frozenset({DesiredState.MIRRORING, DesiredState.PAUSED})
 """The desired states of the topics that a listing names by default (KIP-1279, ListClusterMirrorsOptions)."""
 
 BOOTSTRAP = "bootstrap.servers"
+
+MEASURED = frozenset(
+    {PartitionState.LOG_ALIGNMENT, PartitionState.MIRRORING, PartitionState.PAUSING, PartitionState.STOPPING}
+)
+"""States in which somebody still looks at the source; in any other the lag is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +76,8 @@ class PartitionDescription:
 
     @property
     def lag(self) -> int:
-        """Records that the source could still give, at most; -1 when an end is unknown."""
-        if UNKNOWN_OFFSET in {self.source_offset, self.destination_offset}:
+        """Records that the source could still give, at most; -1 when an end is unknown, or nobody looks any more."""
+        if UNKNOWN_OFFSET in {self.source_offset, self.destination_offset} or self.state not in MEASURED:
             return -1
         return max(0, self.source_offset - self.destination_offset)
 
@@ -129,7 +134,7 @@ def _row(image: Image, topic: TopicRecord, partition: int, now_ms: int) -> Parti
         partition=partition,
         state=record.state,
         source_offset=figure.source_stable_offset if figure else UNKNOWN_OFFSET,
-        destination_offset=figure.destination_end if figure else record.last_mirrored_offset,
+        destination_offset=_end(record, figure),
         retry_attempt=record.retry_attempt,
         error_message=record.error,
         source_high_watermark=figure.source_high_watermark if figure else UNKNOWN_OFFSET,
@@ -138,6 +143,13 @@ def _row(image: Image, topic: TopicRecord, partition: int, now_ms: int) -> Parti
         figures_age_ms=_age_ms(published, now_ms),
         worker=published.worker if published else "",
     )
+
+
+def _end(record: PartitionRecord, figure: Figure | None) -> int:
+    """A partition at rest has written down where it ended; one that moves publishes where it is."""
+    if figure is None or record.state not in MEASURED:
+        return record.last_mirrored_offset
+    return figure.destination_end
 
 
 def _age_ms(published: Published | None, now_ms: int) -> int:

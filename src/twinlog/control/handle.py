@@ -13,6 +13,7 @@ from twinlog.control.checks import (
     check_direction,
     check_ids,
     check_not_elsewhere,
+    check_not_failed,
     check_same,
     check_selected,
     check_source,
@@ -79,6 +80,7 @@ def stop(image: Image, command: Stop) -> Handled[Stopped]:
     mirror = find_mirror(image, command.mirror)
     patterns = command.patterns or command.topics
     named = names_in(patterns)
+    remembered = Selection.of(mirror.configs).include
     records: list[TopicRecord] = []
     already: list[str] = []
     failed: dict[str, ClusterMirrorError] = {}
@@ -86,7 +88,8 @@ def stop(image: Image, command: Stop) -> Handled[Stopped]:
         record = image.topic(mirror.mirror, name)
         problem = not_ours(image, mirror.mirror, name, exists=name in command.topics)
         if problem is not None:
-            failed.update({name: problem} if name in named else {})
+            # A name that is only remembered, for a topic that may come, is forgotten by this.
+            failed.update({name: problem} if name in named and name not in remembered else {})
         elif record is None or record.desired is DesiredState.STOPPED:
             already.append(name)
         else:
@@ -134,6 +137,7 @@ class _Starting:
         check_not_elsewhere(self._image, mirror, found.name)
         if record is not None and record.desired is DesiredState.MIRRORING:
             check_same(record, found)
+            check_not_failed(self._image, record)
             self.already.append(found.name)
             return
         if record is not None:

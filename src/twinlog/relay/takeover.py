@@ -271,6 +271,12 @@ def _stamp(last: Batch | None) -> int | None:
     return None if last is None or last.control else last.max_timestamp
 
 
+WHEN_DELETED = {
+    "source": " The destination topic is kept. Stop the topic if that is as it should be.",
+    "destination": " Stop the topic, then start it again: it is created anew and mirrored whole.",
+}
+
+
 class TopicIds:
     """Checks that the topics on both sides are still the ones that were meant."""
 
@@ -292,7 +298,7 @@ class TopicIds:
             self._missing += 1
             if self._missing < 2:
                 raise RetryLater(f"{self._topic}: the {side} says that there is no such topic; asking once more")
-            raise PartitionFailed(f"The {side} topic is deleted.")
+            raise PartitionFailed(f"The {side} topic is deleted.{WHEN_DELETED[side]}")
         if info.error:
             raise RetryLater(f"{self._topic}: the {side} answers {code_name(info.error)} when asked for the topic")
         if expected.int and info.id.int and info.id != expected:

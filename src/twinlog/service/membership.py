@@ -187,8 +187,9 @@ def _sasl(security: Security) -> dict[str, Any]:
 
 
 def _token_callback(source: OAuthSource) -> Callable[[str], tuple[str, float, str, dict[str, str]]]:
-    """What librdkafka calls for a token: the token, until when it may be kept (seconds since 1970), principal, "
-    "extensions.
+    """What librdkafka calls for a token.
+
+    It returns the token, until when that may be kept (seconds since 1970), the principal and the extensions.
     """
     provider = TokenProvider(source)
 

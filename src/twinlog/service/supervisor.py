@@ -281,11 +281,20 @@ class Supervisor:
 
     async def _end(self) -> int:
         """The destination's end; what is known of it where the destination does not answer."""
+        known = self.record.last_mirrored_offset
         try:
-            return await self._around.destination.lookups.offset(self.where, HIGH_WATERMARK)
+            end = await self._around.destination.lookups.offset(self.where, HIGH_WATERMARK)
         except TwinlogError as error:
             log.warning("%s: the destination's end cannot be told: %s", self.where, error)
-            return self.record.last_mirrored_offset
+            return known
+        if self._settle or known < 0:
+            # Whoever was here before may have got further than was written down.
+            return end
+        if end != known:
+            log.error(
+                "%s: the destination ends at %d, but was mirrored up to %d: somebody else wrote", self.where, end, known
+            )
+        return known
 
     async def _failed(self, reason: str, *, retriable: bool) -> None:
         config = self._mirror_config()

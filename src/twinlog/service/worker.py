@@ -62,6 +62,8 @@ class Worker:
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Run until `stopping` is set. Raises GiveWay where another worker has fenced this one."""
+        addresses = ",".join(f"{host}:{port}" for host, port in self._settings.bootstrap)
+        log.info("connecting to the destination cluster at %s, for %.0f s at most", addresses, CONNECT_WITHIN_S)
         cluster = await Cluster.connect(
             self._settings,
             client_id=f"twinlog-worker-{self.id}",

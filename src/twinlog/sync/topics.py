@@ -26,7 +26,7 @@ INTERNAL: Final = {
     "__transaction_state": "each cluster keeps its own transactions there",
     "__share_group_state": "each cluster keeps its own share groups' positions there",
     "__cluster_metadata": "it is the cluster's own metadata",
-    "__mirror_state": "twinlog keeps the state of the mirrors into that cluster there",
+    "__mirror_state": "twinlog's own state of the mirrors into that cluster is there",
 }
 """Topics that are never mirrored, with the reason."""
 

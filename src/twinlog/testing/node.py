@@ -144,7 +144,9 @@ class KafkaNode:
 
     def _java_options(self) -> Sequence[str]:
         heap = (f"-Xms{min(128, self.heap_mb)}m", f"-Xmx{self.heap_mb}m", "-XX:+UseSerialGC")
-        return (*heap, *START_FAST, *LOGGING, "-Djava.awt.headless=true", *self.java_options)
+        # Native codecs are unpacked there, and performance data written; a killed broker would leave them in /tmp.
+        own = (f"-Djava.io.tmpdir={self.config_path.parent}", "-XX:-UsePerfData", "-Djava.awt.headless=true")
+        return (*heap, *START_FAST, *LOGGING, *own, *self.java_options)
 
     def _send(self, number: int) -> None:
         if self._process is not None and self._process.poll() is None:

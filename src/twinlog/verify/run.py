@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from twinlog.config.client import ClientSettings
-from twinlog.errors import TwinlogError
+from twinlog.errors import BadInput, TwinlogError
 from twinlog.names import TopicPartition
 from twinlog.verify.partition import Comparison, Manner, Meter
 from twinlog.verify.plan import Sides, bounds_of, chosen, compared, is_compacted, partitions_of
@@ -65,7 +65,16 @@ async def _meet(question: Question) -> AsyncIterator[Sides]:
     async with AsyncExitStack() as stack:
         source = await _connect(question.source, "source", question.timeout_s, stack)
         destination = await _connect(question.destination, "destination", question.timeout_s, stack)
+        _refuse_same(source, destination)
         yield Sides(source, destination)
+
+
+def _refuse_same(source: Cluster, destination: Cluster) -> None:
+    if source.cluster_id == destination.cluster_id:
+        raise BadInput(
+            f"--source and --destination lead to the same cluster, {source.cluster_id}. A topic is identical with "
+            f"itself; give the addresses of both clusters."
+        )
 
 
 async def _connect(settings: ClientSettings, label: str, timeout_s: float, stack: AsyncExitStack) -> Cluster:

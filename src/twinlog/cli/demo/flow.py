@@ -47,7 +47,13 @@ def show_all() -> int:
             with ExitStack() as stack:
                 return _Demo(screen, stack).run()
         except KeyboardInterrupt:
-            screen.line("Interrupted; both clusters and all their data are gone.")
+            screen.line("Interrupted; nothing is left behind.")
+            return INTERRUPTED
+        except SystemError as error:
+            # Ctrl-C inside of librdkafka's flush: its Python binding loses the KeyboardInterrupt on the way.
+            if "flush" not in str(error):
+                raise
+            screen.line("Interrupted; nothing is left behind.")
             return INTERRUPTED
 
 
