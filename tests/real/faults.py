@@ -51,6 +51,11 @@ class FaultyMirror(Mirror):
         shards = {p: self._image.shards.get(shard_of(self.name, topic, p, self._log.shards)) for p in range(partitions)}
         return {p: shard.worker for p, shard in shards.items() if shard is not None and not shard.released}
 
+    def shards_of(self, worker: Worker) -> int:
+        """How many shards a worker has claimed; how many partitions these hold is a matter of hashes."""
+        ids = {record.worker for record in self._image.workers.values() if record.pid == worker.pid}
+        return sum(shard.worker in ids and not shard.released for shard in self._image.shards.values())
+
     def pids(self) -> dict[str, int]:
         """The process of each worker that has a record, by its id."""
         return {record.worker: record.pid for record in self._image.workers.values()}

@@ -74,6 +74,14 @@ class Worker:
             )
         Watchdog.shared().watch(self.pid)
 
+    def wait_running(self, timeout_s: float = STOP_S) -> None:
+        """Wait until it has begun to work: before that a SIGTERM ends the interpreter, not the worker."""
+        deadline = time.monotonic() + timeout_s
+        while " runs on cluster " not in self.log_text(40):
+            assert self.alive, self.log_text(40)
+            assert time.monotonic() < deadline, f"The worker did not begin.\n{self.log_text(40)}"
+            time.sleep(0.05)
+
     @property
     def pid(self) -> int:
         """Its process."""

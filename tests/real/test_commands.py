@@ -42,6 +42,7 @@ def commands(source: LocalKafka, here: LocalKafka, tmp_path: Path, capsys: pytes
 def worker(here: LocalKafka) -> Iterator[Worker]:
     """A worker of the destination."""
     worker = Worker(here.bootstrap)
+    worker.wait_running()
     yield worker
     assert worker.stop() == 0, worker.log_text(40)
 

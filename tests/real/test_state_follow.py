@@ -181,9 +181,9 @@ async def test_what_is_not_understood_stops_the_load(
 ) -> None:
     """A record of a newer or foreign program is refused with its place; a tombstone clears it."""
     producer = Producer({"bootstrap.servers": own.bootstrap})
-    producer.produce(STATE_TOPIC, value, key, partition=0)
-    producer.flush(WORKS_S)
     async with opened(own) as (_, log):
+        producer.produce(STATE_TOPIC, value, key, partition=0)
+        assert producer.flush(WORKS_S) == 0
         with pytest.raises(error, match=rf"__mirror_state-0 at offset \d+: .*{text}"):
             await log.load()
         producer.produce(STATE_TOPIC, None, key, partition=0)
