@@ -181,7 +181,7 @@ def test_a_marker_at_the_end_leaves_no_lag(mirror: Mirror, topic: str, commit: b
     mirror.start(topic)
     write_transaction(mirror.source, topic, numbered(3), commit=commit)
     mirror.wait_level(topic)
-    figure = mirror.wait_figure(topic, lambda figure: figure.source_high_watermark == 4)
+    figure = mirror.wait_figure(topic, lambda figure: figure.destination_end == 4)
     assert figure.destination_end == figure.source_stable_offset == 4
     assert not figure.waiting_for_transaction
     assert mirrored(mirror, topic) == (3 if commit else 0)

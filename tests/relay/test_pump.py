@@ -6,12 +6,13 @@ from typing import Any, cast
 
 import pytest
 
+from twinlog.batch.scan import Blank
 from twinlog.errors import TakeOverAnew
 from twinlog.relay import pump as pump_module
 from twinlog.relay.decide import Stopped, Terms
 from twinlog.relay.inbox import Budget, Inbox
-from twinlog.relay.progress import Accepted, Answer, Nudge, Plan, Unknown
-from twinlog.relay.pump import Pump
+from twinlog.relay.progress import Accepted, Answer, Forward, Nudge, Plan, Unknown
+from twinlog.relay.pump import RUNS_AT_ONCE, Pump, parted
 
 
 class FakeDestination:
@@ -110,3 +111,23 @@ async def test_an_old_plan_is_made_anew(made: Any, monkeypatch: pytest.MonkeyPat
     assert (await run.plans(2))[1].after.position == 106
     assert run.planned == 3
     run.task.cancel()
+
+
+def test_many_runs_of_blanks_are_written_in_parts() -> None:
+    """Each part is contiguous with the next, and nothing is left out; whoever asks to stop waits for one part only."""
+    items = tuple(Blank(2 * n, 2 * n) for n in range(3 * RUNS_AT_ONCE + 7))
+    rest: Forward | None = Forward(items, 10_000, 4)
+    seen: list[Any] = []
+    while rest is not None:
+        part, rest = parted(rest)
+        assert sum(isinstance(item, Blank) for item in part.items) <= RUNS_AT_ONCE
+        seen += part.items
+        assert part.next_offset == (10_000 if rest is None else rest.items[0].first)
+    assert tuple(seen) == items
+    assert part.source_epoch == 4
+
+
+def test_few_blanks_are_one_part() -> None:
+    """The usual case costs nothing."""
+    verdict = Forward((Blank(1, 5),), 6)
+    assert parted(verdict) == (verdict, None)

@@ -113,3 +113,15 @@ def test_epochs_stay_an_int16_whatever_one_fetch_brings(made: Any) -> None:
     progress = made.progress(0, first_marker=False).with_spare(8)
     plan = rewrite(progress, Forward(tuple(items), 80_000), now_ms=NOW, guard_ms=GUARD)
     assert max(step.epoch for step in plan.steps if isinstance(step, BlankStep)) < 2**15 - 1
+
+
+def test_leader_epoch_is_that_of_what_was_read_last_whatever_it_was(made: Any) -> None:
+    """A marker behind a change of leader has a newer epoch than the data before it.
+
+    With the older one the next fetch would look as if the source had been truncated.
+    """
+    (data,) = _items(made.data(100))
+    plan = rewrite(made.progress(), Forward((data, Blank(103, 103)), 104, 9), now_ms=NOW, guard_ms=GUARD)
+    assert plan.after.source_epoch == 9
+    unknown = rewrite(made.progress(), Forward((data, Blank(103, 103)), 104), now_ms=NOW, guard_ms=GUARD)
+    assert unknown.after.source_epoch == -1

@@ -95,7 +95,7 @@ def _decide_chunk(progress: Progress, chunk: Chunk, terms: Terms) -> Verdict:
         return Refetch(f"{where}: the source returned {doubt} at offset {position}")
     if not terms.may_blank and any(isinstance(item, Blank) for item in items):
         return _no_right(progress, items)
-    return Forward(items, next_offset)
+    return Forward(items, next_offset, chunk.last_epoch)
 
 
 def _doubt(chunk: Chunk, items: Sequence[Batch | Blank], terms: Terms) -> str:

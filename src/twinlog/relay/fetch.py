@@ -210,6 +210,7 @@ def _deliver(inbox: Inbox, data: PartitionData, position: int, *, first: bool) -
             last_stable_offset=stable,
             log_start_offset=data.log_start_offset,
             conclusive=first,
+            last_epoch=-1 if tail is None else tail[1],
         )
     )
 

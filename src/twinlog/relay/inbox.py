@@ -99,6 +99,11 @@ class Inbox:
         return not self._closed and len(self._queue) < CHUNKS_AHEAD
 
     @property
+    def nudged(self) -> bool:
+        """Whether somebody asks the pump to end its round."""
+        return bool(self._queue) and isinstance(self._queue[0][0], Nudge)
+
+    @property
     def waiting(self) -> Fetched | None:
         """What `get` would return at once, left where it is."""
         return self._queue[0][0] if self._queue else None
@@ -123,7 +128,7 @@ class Inbox:
         if tail is not None:
             self.position, self.last_fetched_epoch = tail
         elif chunk.conclusive and behind:
-            self.position = chunk.last_stable_offset
+            self.position, self.last_fetched_epoch = chunk.last_stable_offset, -1
         else:
             self._closed = True
         self._enqueue(chunk, len(chunk.records))

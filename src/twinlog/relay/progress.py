@@ -112,6 +112,7 @@ class Chunk:
     last_stable_offset: int
     log_start_offset: int
     conclusive: bool
+    last_epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +145,7 @@ class Forward:
 
     items: tuple[Batch | Blank, ...]
     next_offset: int
+    source_epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True)

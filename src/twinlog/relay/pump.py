@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from twinlog.batch.scan import Blank
@@ -17,6 +17,8 @@ from twinlog.wire.ops import init_producer_id
 
 # A plan judges by the time at which it was made whether the destination still knows the producer.
 AHEAD_GOOD_MS = 1_000
+# Each is a round trip or two: so much may stand between a request to end and the end.
+RUNS_AT_ONCE = 100
 
 
 class Ahead(NamedTuple):
@@ -49,28 +51,39 @@ class Pump:
 
         Raises Stopped, RefreshLeader (the source's), TakeOverAnew, GiveWay or PartitionFailed; never returns.
         """
-        loop = asyncio.get_running_loop()
         while True:
             fetched = await inbox.get()
-            plan = await self._plan(fetched)
-            # Two turns of the loop later, when the first requests are out: the brokers work on them meanwhile.
-            loop.call_soon(loop.call_soon, self._look_ahead, inbox, plan.after)
-            answer = await self.destination.append(self.stream, plan)
-            if not isinstance(answer, Accepted):
-                self.progress = self.progress.short_of(plan, answer.first)
-            self.progress = confirm(self.progress, plan, answer)
+            plan, rest = await self._plan(fetched)
+            await self._append(plan, inbox, last=rest is None)
+            while rest is not None and not inbox.nudged and self.progress.position == _first(rest):
+                plan, rest = await self._planned(rest)
+                await self._append(plan, inbox, last=rest is None)
             self.appending = False
             inbox.expect(self.progress.position)
 
-    async def _plan(self, fetched: Fetched) -> Plan:
+    async def _append(self, plan: Plan, inbox: Inbox, *, last: bool) -> None:
+        if last:
+            # Two turns of the loop later, when the first requests are out: the brokers work on them meanwhile.
+            loop = asyncio.get_running_loop()
+            loop.call_soon(loop.call_soon, self._look_ahead, inbox, plan.after)
+        answer = await self.destination.append(self.stream, plan)
+        if not isinstance(answer, Accepted):
+            self.progress = self.progress.short_of(plan, answer.first)
+        self.progress = confirm(self.progress, plan, answer)
+
+    async def _plan(self, fetched: Fetched) -> tuple[Plan, Forward | None]:
         ahead, self._ahead = self._ahead, None
         if ahead is not None and ahead.good_for(fetched, self.progress, _now_ms()):
             self.appending = True
-            return ahead.plan
+            return ahead.plan, None
         verdict = forwarded(decide(self.progress, fetched, self.terms))
         self.appending = True
-        await self._keep_spare(sum(isinstance(item, Blank) for item in verdict.items))
-        return rewrite(self.progress, verdict, now_ms=_now_ms(), guard_ms=self.guard_ms)
+        return await self._planned(verdict)
+
+    async def _planned(self, verdict: Forward) -> tuple[Plan, Forward | None]:
+        part, rest = parted(verdict)
+        await self._keep_spare(sum(isinstance(item, Blank) for item in part.items))
+        return rewrite(self.progress, part, now_ms=_now_ms(), guard_ms=self.guard_ms), rest
 
     def _look_ahead(self, inbox: Inbox, after: Progress) -> None:
         """Make the next plan, if it is one of data alone; whatever else comes next is judged in its turn."""
@@ -87,6 +100,22 @@ class Pump:
             fresh = await init_producer_id(self.destination.cluster)
             self.progress = self.progress.with_spare(fresh.id)
             await self.stream.took_spare(self.progress)
+
+
+def parted(verdict: Forward) -> tuple[Forward, Forward | None]:
+    """What to write before it is looked whether somebody wants the pump to end, and the rest; None: that is all."""
+    blanks = 0
+    for at, item in enumerate(verdict.items, start=1):
+        blanks += isinstance(item, Blank)
+        if blanks == RUNS_AT_ONCE and at < len(verdict.items):
+            rest = replace(verdict, items=verdict.items[at:])
+            return Forward(verdict.items[:at], _first(rest)), rest
+    return verdict, None
+
+
+def _first(verdict: Forward) -> int:
+    item = verdict.items[0]
+    return item.first if isinstance(item, Blank) else item.base_offset
 
 
 def _now_ms() -> int:

@@ -30,6 +30,8 @@ def rewrite(progress: Progress, verdict: Forward, *, now_ms: int, guard_ms: int)
         step, progress = _blanks(progress, item, now_ms)
         steps.append(step)
     progress = _data(steps, progress, run, now_ms - guard_ms)
+    if progress.position == verdict.next_offset:
+        progress = replace(progress, source_epoch=verdict.source_epoch)
     return Plan(tuple(steps), progress)
 
 
@@ -67,4 +69,4 @@ def _blanks(progress: Progress, blank: Blank, now_ms: int) -> tuple[BlankStep, P
         probe=progress.first_marker,
         timestamp_ms=now_ms if progress.data_timestamp_ms is None else progress.data_timestamp_ms,
     )
-    return step, progress.behind_blanks(epoch, blank.last, now_ms)
+    return step, replace(progress.behind_blanks(epoch, blank.last, now_ms), source_epoch=-1)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from twinlog.batch.compare import differences, unmatched
-from twinlog.batch.scan import Blank, Data, Scan, readable
+from twinlog.batch.scan import Blank, Data, Scan, batches, readable
 from twinlog.batch.view import Batch
 from twinlog.errors import PartitionFailed, RetryLater, SourceBehind
 from twinlog.names import TopicPartition
@@ -49,8 +49,8 @@ async def check_tail(
     """
     position, epoch = first, -1
     while position < end:
-        source = await _scan(sides.source.cluster, where, position, end=end, side="source")
-        destination = await _scan(sides.destination.cluster, where, position, end=end, side="destination")
+        source, last = await _scan(sides.source.cluster, where, position, end=end, side="source")
+        destination, _ = await _scan(sides.destination.cluster, where, position, end=end, side="destination")
         reached = min(source.next_offset, destination.next_offset, end)
         if source.next_offset <= position:
             raise SourceBehind(where, position, end)
@@ -58,13 +58,8 @@ async def check_tail(
             raise RetryLater(f"{where}: the destination's log cannot be read at offset {position} below its end {end}")
         _compare(where, source.items, destination.items, (position, reached - 1), compacted=compacted)
         position = reached
-        epoch = max([epoch, *_epochs(source.items)])
+        epoch = last
     return epoch
-
-
-def _epochs(items: Sequence[Data | Blank]) -> list[int]:
-    batches = [item.batch for item in items if isinstance(item, Data)]
-    return [batch.leader_epoch for batch in batches if isinstance(batch, Batch)]
 
 
 def _compare(
@@ -100,11 +95,19 @@ def _only_compacted(
     return all(isinstance(batch, Batch) and batch.producer_id in compacted.producers for batch in batches)
 
 
-async def _scan(cluster: Cluster, where: TopicPartition, position: int, *, end: int, side: str) -> Scan:
+async def _scan(cluster: Cluster, where: TopicPartition, position: int, *, end: int, side: str) -> tuple[Scan, int]:
     chunk = await read_log(cluster, where, position, max_bytes=READ_BYTES, read_committed=True)
     if chunk.error:
         raise RetryLater(f"{where}: the {side} answers {code_name(chunk.error)} when read at offset {position}")
-    return scan_of(where, chunk, position, end)
+    return scan_of(where, chunk, position, end), _epoch_before(chunk, where, end)
+
+
+def _epoch_before(chunk: LogChunk, where: TopicPartition, end: int) -> int:
+    """The leader epoch of the batch that holds offset `end` - 1; -1 where there is none."""
+    for batch in batches(chunk.records, where, check=False):
+        if batch.last_offset >= end - 1:
+            return batch.leader_epoch if isinstance(batch, Batch) and batch.base_offset < end else -1
+    return -1
 
 
 def scan_of(where: TopicPartition, chunk: LogChunk, position: int, end: int) -> Scan:

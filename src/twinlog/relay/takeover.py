@@ -18,7 +18,7 @@ from twinlog.batch.view import Batch
 from twinlog.errors import PartitionFailed, RetryLater, SourceBehind, UnsupportedVersion
 from twinlog.names import TopicPartition
 from twinlog.relay.lookups import Lookups, Question
-from twinlog.relay.progress import Progress
+from twinlog.relay.progress import LAST_GOOD_EPOCH, Progress
 from twinlog.relay.tailcheck import Compacted, Sides, check_tail
 from twinlog.wire.cluster import Cluster
 from twinlog.wire.codes import UNKNOWN_TOPIC_OR_PARTITION, code_name
@@ -37,7 +37,7 @@ log = logging.getLogger("twinlog.takeover")
 # What a former owner or a lost connection had under way must have arrived, or be lost for good, by then.
 SETTLE_S = 2.0
 # A log that moves for longer has another writer, or brokers in trouble: begin again, and say so.
-SETTLE_WITHIN_S = 60.0
+SETTLE_WITHIN_S = 20.0
 POLL_S = 0.1
 LOG_START, HIGH_WATERMARK, TRUE_END = Question(EARLIEST), Question(LATEST), Question(LATEST, replica_id=DEBUGGER)
 LAST_STABLE = Question(LATEST, read_committed=True)
@@ -99,6 +99,26 @@ async def settled_end(cluster: Lookups, where: TopicPartition, clock: Callable[[
     raise RetryLater(f"{where}: the destination's log end does not come to rest within {SETTLE_WITHIN_S:.0f} s")
 
 
+async def _settle(sides: Sides, where: TopicPartition, clock: Callable[[], float]) -> None:
+    """Let the destination come to rest.
+
+    Where it does not, what lies beyond all that the source has is a foreign writer's.
+    """
+    try:
+        await settled_end(sides.destination, where, clock)
+    except RetryLater:
+        end, source_end = await asyncio.gather(
+            sides.destination.offset(where, TRUE_END), sides.source.offset(where, TRUE_END)
+        )
+        if end > source_end:
+            raise PartitionFailed(
+                f"{where}: the destination ends at {end} and goes on growing, while the source ends at "
+                f"{source_end}. Somebody else writes to the mirror topic. Nothing more is written. Stop the topic, "
+                f"remove the other writer, delete the destination topic and start it again."
+            ) from None
+        raise
+
+
 async def bounds_of(sides: Sides, where: TopicPartition) -> Bounds:
     """Where both logs start and end just now."""
     source_start, source_end, start, end = await asyncio.gather(
@@ -127,7 +147,7 @@ async def take_over(
     """
     filler = await _abort_long_run(sides.destination.cluster, fill_id) if known.long_runs else None
     if settle or filler is not None:
-        await settled_end(sides.destination, where, clock)
+        await _settle(sides, where, clock)
     bounds = await bounds_of(sides, where)
     _refuse_wrong(where, known, bounds)
     if bounds.source_end < bounds.end > bounds.source_start:
@@ -204,7 +224,7 @@ async def _resume(
         known.producer_id,
         epoch=floor + 1,
         sequence=0,
-        spent_epoch=floor + EPOCHS_SKIPPED,
+        spent_epoch=max(_skipping(floor), floor + 1),
         data_timestamp_ms=_stamp(last),
     )
 
@@ -215,7 +235,12 @@ def _spent(last: Batch, known: Known) -> int:
     The epochs skipped are stored before the first run of the new owner is sent, so that the next one skips that, too.
     """
     known_epoch = known.producer_epoch if last.producer_id == known.producer_id else 0
-    return max(last.producer_epoch, known_epoch) + EPOCHS_SKIPPED
+    return _skipping(max(last.producer_epoch, known_epoch))
+
+
+def _skipping(spent: int) -> int:
+    """Skip some epochs, but not near their end: takeovers alone must never use them up."""
+    return spent + EPOCHS_SKIPPED if spent < LAST_GOOD_EPOCH else spent
 
 
 def _behind_data(where: TopicPartition, end: int, last: Batch, known: Known) -> Progress:

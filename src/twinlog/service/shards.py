@@ -82,6 +82,7 @@ class Shards:
         self._state = state
         self._around = around
         self._worker = worker
+        self._ending = False
         self._wanted: set[int] = set()
         self._owned: dict[int, bool] = {}
         self._supervisors: dict[tuple[str, str, int], Supervisor] = {}
@@ -102,7 +103,9 @@ class Shards:
         return self._supervisors.values()
 
     def gained(self, shards: Collection[int]) -> None:
-        """The group gives us `shards`: claim them in the background."""
+        """The group gives us `shards`: claim them in the background, unless this worker is about to end."""
+        if self._ending:
+            return
         self._wanted.update(shards)
         if self._claiming is None or self._claiming.done():
             self._claiming = asyncio.create_task(self._claim(), name="claim shards")
@@ -116,6 +119,7 @@ class Shards:
 
     async def release_all(self) -> None:
         """Give everything up in order."""
+        self._ending = True
         self._wanted.clear()
         if self._claiming is not None:
             self._claiming.cancel()
@@ -124,6 +128,7 @@ class Shards:
 
     async def cut_off(self) -> None:
         """End every partition at once: the lease is gone."""
+        self._ending = True
         self._wanted.clear()
         if self._claiming is not None:
             self._claiming.cancel()
@@ -249,6 +254,9 @@ class Shards:
     async def _release(self, shards: Sequence[int]) -> None:
         if not shards:
             return
+        # First, so that no topic that is started meanwhile gets a supervisor here.
+        for shard in shards:
+            self._owned.pop(shard, None)
         ending = {
             key: supervisor
             for key, supervisor in self._supervisors.items()
@@ -258,8 +266,6 @@ class Shards:
         untidy = {shard_of(*key, self._state.shards) for key, ok in zip(ending, results, strict=True) if not ok}
         for key in ending:
             self._supervisors.pop(key, None)
-        for shard in shards:
-            self._owned.pop(shard, None)
         tidy = [shard for shard in shards if shard not in untidy]
         if tidy and not self._around.lease.is_fenced:
             await self._say_released(tidy)

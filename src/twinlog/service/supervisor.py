@@ -68,6 +68,7 @@ class Supervisor:
         self._releasing = False
         self._attempt = 0
         self._began_at = -1
+        self._end_is_known = False
         self._configs: Mapping[str, str] = {}
         self.record = self._stored()
         self._task = asyncio.create_task(self._run(), name=f"partition {self.where}")
@@ -213,6 +214,9 @@ class Supervisor:
                 return
             await relay.run()
             self._settle = relay.unsettled
+        except PartitionFailed:
+            self._settle = relay.unsettled
+            raise
         finally:
             self._keep(relay)
             self.relay = None
@@ -258,6 +262,7 @@ class Supervisor:
         progress = relay.progress
         if progress is None:
             return
+        self._end_is_known = True
         if 0 <= self._began_at < progress.position:
             # The counter of retries is cleared by a successful append.
             self._attempt = 0
@@ -287,7 +292,7 @@ class Supervisor:
         except TwinlogError as error:
             log.warning("%s: the destination's end cannot be told: %s", self.where, error)
             return known
-        if self._settle or known < 0:
+        if self._settle or known < 0 or not self._end_is_known:
             # Whoever was here before may have got further than was written down.
             return end
         if end != known:
