@@ -52,3 +52,15 @@ def test_partition_before_its_takeover_has_no_figures() -> None:
     """Lag 0 must not be reported before anything is known."""
     assert _figures(_supervisor(-1, SourceFigures())).due() == []
     assert _figures(SimpleNamespace(mirror="m", topic="t", partition=0, relay=None)).due() == []
+
+
+def test_source_that_says_nothing_makes_the_figures_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lag 0 of half a minute ago must not look like lag 0."""
+    monkeypatch.setattr(time, "monotonic", lambda: 100.0)
+    now_ms = time.time_ns() // 1_000_000
+    (record,) = _figures(_supervisor(5, SourceFigures(0, 5, 5, told_at=70.0))).due()
+    assert isinstance(record, ProgressRecord)
+    assert 29_000 < now_ms - record.at_ms < 31_000
+    (fresh,) = _figures(_supervisor(5, SourceFigures(0, 5, 5, told_at=99.9))).due()
+    assert isinstance(fresh, ProgressRecord)
+    assert now_ms - fresh.at_ms < 1_000

@@ -1,6 +1,7 @@
 """What was fetched for one partition and not yet taken by its pump, bounded in bytes."""
 
 import asyncio
+import time
 from collections import deque
 from dataclasses import dataclass
 from struct import unpack_from
@@ -44,11 +45,12 @@ class Budget:
 
 @dataclass(slots=True)
 class SourceFigures:
-    """What the source last said of a partition; -1 until it has said anything."""
+    """What the source last said of a partition, and when (monotonic seconds); -1 until it has said anything."""
 
     log_start_offset: int = -1
     high_watermark: int = -1
     last_stable_offset: int = -1
+    told_at: float = -1.0
 
 
 def tail_of(records: memoryview) -> tuple[int, int] | None:
@@ -111,6 +113,7 @@ class Inbox:
     def put(self, chunk: Chunk) -> None:
         """Take what the source returned; moves the position behind its last whole batch."""
         figures = self.figures
+        figures.told_at = time.monotonic()
         figures.log_start_offset = chunk.log_start_offset
         figures.high_watermark = chunk.high_watermark
         figures.last_stable_offset = chunk.last_stable_offset

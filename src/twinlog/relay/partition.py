@@ -196,6 +196,7 @@ class PartitionRelay:
         if bounds.source_start > bounds.start:
             await follow_log_start(self._sides.destination.cluster, self.where, bounds.source_start)
         self.destination_start = max(bounds.start, bounds.source_start)
+        self.figures.told_at = time.monotonic()
         self.figures.log_start_offset = bounds.source_start
         self.figures.last_stable_offset = max(self.figures.last_stable_offset, bounds.source_end)
         self.figures.high_watermark = max(self.figures.high_watermark, bounds.source_end)

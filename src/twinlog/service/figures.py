@@ -27,20 +27,30 @@ class Figures:
         if self.shards is None:
             return ()
         by_shard: dict[int, list[Figure]] = defaultdict(list)
+        now, wall_ms = time.monotonic(), time.time_ns() // 1_000_000
+        ages_s: dict[int, float] = defaultdict(float)
         for supervisor in self.shards.supervisors:
             figure = _figure(supervisor)
             if figure is not None:
                 shard = shard_of(figure.mirror, figure.topic, figure.partition, self._count)
                 by_shard[shard].append(figure)
-        now, wall_ms = time.monotonic(), time.time_ns() // 1_000_000
+                # A source that says nothing any more must not look as if it had just spoken.
+                ages_s[shard] = max(ages_s[shard], _age_s(supervisor, now))
         due: list[Change] = []
         for shard, figures in by_shard.items():
             told, at = self._published.get(shard, ((), float("-inf")))
             current = tuple(figures)
             if current != told or now - at >= REPEAT_S:
                 self._published[shard] = (current, now)
-                due.append(ProgressRecord(shard, self._worker, wall_ms, current))
+                due.append(ProgressRecord(shard, self._worker, wall_ms - int(ages_s[shard] * 1000), current))
         return due
+
+
+def _age_s(supervisor: Supervisor, now: float) -> float:
+    """For how long the partition's source has said nothing."""
+    relay = supervisor.relay
+    told_at = -1.0 if relay is None else relay.figures.told_at
+    return 0.0 if told_at < 0 else max(0.0, now - told_at)
 
 
 def _figure(supervisor: Supervisor) -> Figure | None:
