@@ -52,8 +52,11 @@ class Progress:
         """The same place, with a fresh producer id in reserve."""
         return replace(self, spare_producer_id=producer_id)
 
-    def behind_data(self, count: int, last: int, timestamp_ms: int) -> "Progress":
-        """Where it stands once a data batch of `count` records that ends at offset `last` is in the log."""
+    def behind_data(self, count: int, last: int, timestamp_ms: int, *, source_epoch: int = -1) -> "Progress":
+        """Where it stands once a data batch of `count` records that ends at offset `last` is in the log.
+
+        The source's leader epoch belongs to one position, so whoever moves it says the new one, or it is unknown.
+        """
         return replace(
             self,
             position=last + 1,
@@ -61,6 +64,7 @@ class Progress:
             spent_epoch=max(self.spent_epoch, self.epoch),
             last_timestamp_ms=timestamp_ms,
             data_timestamp_ms=timestamp_ms,
+            source_epoch=source_epoch,
         )
 
     def short_of(self, plan: "Plan", first: int) -> "Progress":
@@ -83,6 +87,7 @@ class Progress:
             spent_epoch=epoch,
             last_timestamp_ms=now_ms,
             first_marker=False,
+            source_epoch=-1,
         )
         if self.spare_producer_id is None or epoch < LAST_GOOD_EPOCH:
             return behind

@@ -50,9 +50,8 @@ def _data(steps: list[Step], progress: Progress, run: Sequence[Batch], fresh_fro
         sequence = next_sequence(sequence, outgoing.count)
         fresh, before = _fresh(outgoing.max_timestamp, fresh_from_ms), fresh
     steps.append(DataStep(tuple(sends)))
-    count = sum(send.batch.count for send in sends)
-    behind = progress.behind_data(count, sends[-1].batch.last, sends[-1].batch.max_timestamp)
-    return replace(behind, source_epoch=run[-1].leader_epoch)
+    count, last = sum(send.batch.count for send in sends), sends[-1].batch
+    return progress.behind_data(count, last.last, last.max_timestamp, source_epoch=run[-1].leader_epoch)
 
 
 def _fresh(timestamp_ms: int | None, fresh_from_ms: int) -> bool:
@@ -69,4 +68,4 @@ def _blanks(progress: Progress, blank: Blank, now_ms: int) -> tuple[BlankStep, P
         probe=progress.first_marker,
         timestamp_ms=now_ms if progress.data_timestamp_ms is None else progress.data_timestamp_ms,
     )
-    return step, replace(progress.behind_blanks(epoch, blank.last, now_ms), source_epoch=-1)
+    return step, progress.behind_blanks(epoch, blank.last, now_ms)
