@@ -12,6 +12,8 @@ from twinlog.names import TopicPartition
 from twinlog.relay.lanes import MAX_IN_FLIGHT, REQUEST_BYTES, DataLane
 from twinlog.relay.lease import Lease
 from twinlog.relay.progress import Accepted, Displaced, LeaseLost, Refused, Send, Unknown
+from twinlog.relay.window import Window
+from twinlog.wire.metadata import Leader
 from twinlog.wire.produce import Produced
 
 ORDERS = TopicPartition("orders", 0)
@@ -62,7 +64,7 @@ def lease() -> Lease:
 async def lane() -> tuple[DataLane, FakeConnection]:
     """A lane over a fake connection."""
     connection = FakeConnection()
-    return DataLane(connection, acks=-1, timeout_s=30.0), connection  # type: ignore[arg-type]
+    return DataLane(connection, timeout_s=30.0), connection  # type: ignore[arg-type]
 
 
 def _sends(first: int, batches: int, *, size: int = 10, barrier: bool = False) -> tuple[Send, ...]:
@@ -200,7 +202,7 @@ async def test_lease_is_checked_before_each_request() -> None:
     lease = Lease(lambda: now, 3.0)
     lease.renewed(0.0)
     broker = FakeConnection()
-    data = DataLane(broker, acks=-1, timeout_s=30.0)  # type: ignore[arg-type]
+    data = DataLane(broker, timeout_s=30.0)  # type: ignore[arg-type]
     job = asyncio.create_task(data.append(ORDERS, _sends(0, 9), lease))
     await _turns()
     now = 10.0
@@ -247,6 +249,114 @@ async def test_random_schedules_keep_order_and_bounds(lane: Any, lease: Lease, m
                 broker.answer(answered, **offsets)
                 answered += 1
     assert [job.result() for job in jobs] == [Accepted(), Accepted()]
+
+
+def _window(limit_bytes: int = 10_000) -> Window:
+    return Window(ORDERS, Leader(1, 5), 0, limit_bytes=limit_bytes)
+
+
+def _acks(broker: FakeConnection) -> list[int]:
+    """What each request asks for: behind the transactional id, which is null."""
+    return [int.from_bytes(frame[0][1:3], "big", signed=True) for frame, _ in broker.sent]
+
+
+async def test_one_replica_means_that_an_acknowledgement_says_all(lane: Any, lease: Lease) -> None:
+    """Without a window everything goes with acks=all."""
+    data, broker = lane
+    job = asyncio.create_task(data.append(ORDERS, _sends(0, 1), lease))
+    await _turns()
+    assert _acks(broker) == [-1]
+    broker.answer(0, orders=_ok(0))
+    assert await job == Accepted()
+
+
+async def test_replicated_data_is_accepted_before_it_is_confirmed(lane: Any, lease: Lease) -> None:
+    """It goes with acks=1; what is confirmed waits for the high watermark."""
+    data, broker = lane
+    window = _window()
+    job = asyncio.create_task(data.append(ORDERS, _sends(0, 2), lease, window))
+    await _turns()
+    assert _acks(broker) == [1, 1]
+    broker.answer(0, orders=_ok(0))
+    broker.answer(1, orders=_ok(1))
+    assert await job == Accepted()
+    assert (window.confirmed, window.empty) == (0, False)
+
+
+async def test_batch_before_blanks_is_confirmed_by_its_own_answer(lane: Any, lease: Lease) -> None:
+    """And with it all that went before."""
+    data, broker = lane
+    window = _window()
+    first, last = _sends(0, 2)
+    job = asyncio.create_task(data.append(ORDERS, (first, last._replace(acks_all=True)), lease, window))
+    await _turns()
+    assert _acks(broker) == [1, -1]
+    broker.answer(0, orders=_ok(0))
+    broker.answer(1, orders=_ok(1))
+    assert await job == Accepted()
+    assert (window.confirmed, window.empty, window.by_mark) == (2, True, False)
+
+
+async def test_barrier_waits_for_confirmation_not_for_acknowledgement(lane: Any, lease: Lease) -> None:
+    """What only one replica has may vanish, and the batch behind it would be appended in its place."""
+    data, broker = lane
+    window = _window()
+    first, last = _sends(0, 2)
+    job = asyncio.create_task(data.append(ORDERS, (first, last._replace(barrier=True, acks_all=True)), lease, window))
+    await _turns()
+    broker.answer(0, orders=_ok(0))
+    await _turns()
+    assert len(broker.sent) == 1
+    assert window.urgent
+    window.passed(1, by_mark=True)
+    await _turns()
+    assert _acks(broker) == [1, -1]
+    broker.answer(1, orders=_ok(1))
+    assert await job == Accepted()
+
+
+async def test_no_more_is_unconfirmed_than_the_window_holds(lane: Any, lease: Lease) -> None:
+    """The rest leaves as the high watermark moves."""
+    data, broker = lane
+    window = _window(limit_bytes=3 * 71)
+    job = asyncio.create_task(data.append(ORDERS, _sends(0, 9), lease, window))
+    for confirmed in range(9):
+        await _turns()
+        assert len(broker.sent) == min(9, confirmed + 3)
+        broker.answer(confirmed, orders=_ok(confirmed))
+        assert window.unconfirmed_bytes <= 3 * 71
+        window.passed(confirmed + 1, by_mark=True)
+    assert await job == Accepted()
+
+
+async def test_a_lost_leader_ends_the_job_once_all_is_answered(lane: Any, lease: Lease) -> None:
+    """Nothing more is sent; the log has to be read."""
+    data, broker = lane
+    window = _window(limit_bytes=2 * 71)
+    job = asyncio.create_task(data.append(ORDERS, _sends(0, 5), lease, window))
+    await _turns()
+    window.lose("broker 1 leads no more")
+    await _turns()
+    assert not job.done()
+    broker.answer(0, orders=_ok(0))
+    broker.answer(1, orders=_ok(1))
+    assert await job == Unknown(2, "broker 1 leads no more")
+    assert len(broker.sent) == 2
+
+
+async def test_different_acks_share_no_request(lane: Any, lease: Lease) -> None:
+    """One request has one `acks`, so a partition that needs all replicas does not slow the others' batches down."""
+    data, broker = lane
+    window = _window()
+    jobs = [
+        asyncio.create_task(data.append(ORDERS, _sends(0, 1), lease, window)),
+        asyncio.create_task(data.append(BILLS, _sends(0, 1), lease)),
+    ]
+    await _turns()
+    assert _acks(broker) == [1, -1]
+    broker.answer(0, orders=_ok(0))
+    broker.answer(1, bills=_ok(0))
+    assert await asyncio.gather(*jobs) == [Accepted(), Accepted()]
 
 
 def broker_next(broker: FakeConnection, topic: str, before: int) -> int:

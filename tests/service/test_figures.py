@@ -12,7 +12,7 @@ from twinlog.service.figures import REPEAT_S, Figures
 
 
 def _supervisor(position: int, figures: SourceFigures) -> Any:
-    relay = SimpleNamespace(position=position, figures=figures, destination_start=0)
+    relay = SimpleNamespace(position=position, confirmed=position, figures=figures, destination_start=0)
     return SimpleNamespace(mirror="m", topic="t", partition=0, relay=relay)
 
 

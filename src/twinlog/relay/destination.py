@@ -1,5 +1,6 @@
 """The destination as the pump sees it: `append` takes a plan and says what became of it."""
 
+from dataclasses import replace
 from functools import partial
 from zlib import crc32
 
@@ -11,12 +12,13 @@ from twinlog.relay.lookups import Lookups
 from twinlog.relay.markers import MarkerJob, MarkerLane
 from twinlog.relay.progress import Accepted, Answer, BlankStep, DataStep, Plan, Unknown
 from twinlog.relay.stream import Stream
+from twinlog.relay.watermarks import Watermarks
+from twinlog.relay.window import Window
 from twinlog.wire.cluster import Cluster
+from twinlog.wire.metadata import Leader
 
 # A broker handles one request a connection at a time, so markers of many partitions go over several connections.
 DATA_LANES, MARKER_LANES = 2, 4
-# All in-sync replicas: an acknowledgement then means that the high watermark has passed the batch.
-ACKS_ALL = -1
 
 
 class Destination:
@@ -26,11 +28,26 @@ class Destination:
         self.cluster = cluster
         self.lookups = Lookups(cluster)
         self.timeout_s = timeout_s
+        self._watermarks = Watermarks(cluster)
         self._data: dict[tuple[int, int], DataLane] = {}
         self._markers: dict[tuple[int, int], MarkerLane] = {}
 
     def __repr__(self) -> str:
         return f"Destination({len(self._data)} data lanes, {len(self._markers)} marker lanes)"
+
+    def open_window(self, where: TopicPartition, leader: Leader, position: int) -> Window | None:
+        """A window for what is sent with `acks=1` from `position` on; None where the partition has one replica."""
+        topic = self.cluster.topic(where.topic)
+        info = topic.partitions.get(where.partition) if topic is not None else None
+        if info is None or len(info.replicas) < 2:
+            return None
+        window = Window(where, leader, position)
+        self._watermarks.watch(window)
+        return window
+
+    def close_window(self, window: Window) -> None:
+        """Look after `window` no more."""
+        self._watermarks.forget(window)
 
     async def append(self, stream: Stream, plan: Plan) -> Answer:
         """Write the plan's steps in order; the first answer that is not Accepted ends it."""
@@ -47,7 +64,26 @@ class Destination:
     async def _step(self, stream: Stream, step: DataStep | BlankStep) -> Answer:
         if isinstance(step, DataStep):
             lane = await self._data_lane(stream)
-            return await lane.append(stream.where, step.sends, stream.lease)
+            return await lane.append(stream.where, step.sends, stream.lease, stream.window)
+        if stream.window is None:
+            return await self._blanks(stream, step)
+        return await self._blanks_behind(stream, stream.window, step)
+
+    async def _blanks_behind(self, stream: Stream, window: Window, step: BlankStep) -> Answer:
+        """A broker cannot judge a marker, so none is sent behind data that another leader may lack.
+
+        Where the high watermark has told that it is there, the true log end is looked at, too: the leader may have
+        changed, twice, since then.
+        """
+        if not await window.drained(self.timeout_s):
+            held_up = window.lost or f"the high watermark stands at {window.confirmed} for {self.timeout_s:.0f} s"
+            return Unknown(step.first, held_up)
+        answer = await self._blanks(stream, replace(step, probe=step.probe or window.by_mark))
+        if isinstance(answer, Accepted):
+            window.rests_at(step.first + step.count)
+        return answer
+
+    async def _blanks(self, stream: Stream, step: BlankStep) -> Answer:
         if step.count >= LONG_RUN:
             return await LongRun(self.cluster, stream, step, write_markers=partial(self.markers, stream)).write()
         return await self.markers(stream, step)
@@ -68,6 +104,7 @@ class Destination:
         for lane in self._markers.values():
             await lane.close()
         self._markers.clear()
+        await self._watermarks.close()
         await self.lookups.close()
         self._data.clear()
 
@@ -79,7 +116,7 @@ class Destination:
         connection = await self.cluster.lane(key[0], f"data-{key[1]}")
         lane = self._data.get(key)
         if lane is None or lane.closed:
-            lane = self._data[key] = DataLane(connection, acks=ACKS_ALL, timeout_s=self.timeout_s)
+            lane = self._data[key] = DataLane(connection, timeout_s=self.timeout_s)
         return lane
 
     async def _marker_lane(self, stream: Stream) -> MarkerLane:

@@ -26,6 +26,7 @@ from twinlog.relay.stream import Stream
 from twinlog.relay.tailcheck import Sides
 from twinlog.relay.takeover import TRUE_END, Bounds, Known, TopicIds, take_over
 from twinlog.relay.waiting import unless
+from twinlog.relay.window import Window
 
 log = logging.getLogger("twinlog.partition")
 
@@ -33,6 +34,8 @@ log = logging.getLogger("twinlog.partition")
 FIRST_BACKOFF_S, LAST_BACKOFF_S = 0.2, 5.0
 # For how long the source may lack what the destination has, before that is taken for good.
 SOURCE_BEHIND_S = 30.0
+# For how long an end in order waits for the high watermark; without it the next owner settles.
+REST_WITHIN_S = 3.0
 
 
 class Ledger(Protocol):
@@ -102,6 +105,7 @@ class PartitionRelay:
         self._inbox: Inbox | None = None
         self._pump: Pump | None = None
         self._progress: Progress | None = None
+        self._window: Window | None = None
         self._behind_since: float | None = None
         # Whether something may still be under way to the destination whose outcome nobody knows.
         self.unsettled = claim.settle
@@ -114,6 +118,12 @@ class PartitionRelay:
         """The offset behind the last one that is known to be in the destination's log; -1 before the takeover."""
         progress = self._pump.progress if self._pump is not None else self._progress
         return -1 if progress is None else progress.position
+
+    @property
+    def confirmed(self) -> int:
+        """The offset up to which all in-sync replicas of the destination have the log; -1 before the takeover."""
+        window = self._window
+        return self.position if window is None else min(self.position, window.confirmed)
 
     @property
     def progress(self) -> Progress | None:
@@ -141,6 +151,13 @@ class PartitionRelay:
 
         Raises PartitionFailed where it cannot go on, GiveWay where the lease is lost.
         """
+        try:
+            await self._run()
+        finally:
+            if self._window is not None:
+                self._destination.close_window(self._window)
+
+    async def _run(self) -> None:
         settle, failures = self.claim.settle, 0
         while not self._stopping.is_set():
             before = self.position
@@ -181,6 +198,7 @@ class PartitionRelay:
         except PartitionFailed as error:
             raise self._under_lease(error) from error
         self.unsettled = False
+        self._close_window()
         self._check_lease()
         if self._known.is_new:
             await self._ledger.took_producer(progress)
@@ -191,7 +209,7 @@ class PartitionRelay:
 
     async def _meet_start(self, progress: Progress, bounds: Bounds) -> Progress:
         """Fill up to the source's log start and let the destination's follow; then both sides agree."""
-        stream = await self._bind()
+        stream = await self._bind(progress.position)
         progress = await fill_prefix(self._destination, stream, progress, bounds.source_start)
         if bounds.source_start > bounds.start:
             await follow_log_start(self._sides.destination.cluster, self.where, bounds.source_start)
@@ -205,8 +223,12 @@ class PartitionRelay:
         await self._ledger.mirroring(progress)
         return progress
 
-    async def _bind(self) -> Stream:
+    async def _bind(self, position: int) -> Stream:
         leader = await self._sides.destination.cluster.find_leader(self.where)
+        self._close_window()
+        window = self._window = self._destination.open_window(self.where, leader, position)
+        if window is not None:
+            window.on_lost = self._lost
         return Stream(
             where=self.where,
             leader=leader,
@@ -216,11 +238,26 @@ class PartitionRelay:
             max_message_bytes=self.claim.max_message_bytes,
             before_long_run=self._before_long_run,
             took_spare=self._took_spare,
+            window=window,
         )
+
+    def _close_window(self) -> None:
+        if self._window is not None:
+            self._destination.close_window(self._window)
+            self._window = None
+
+    def _lost(self, reason: str) -> None:
+        self.surprise(f"{self.where}: {reason}, and offsets from {self.confirmed} on may not have outlived that")
+
+    async def _come_to_rest(self) -> None:
+        """Wait for the high watermark, so that the next owner need not settle."""
+        window = self._window
+        if window is not None and not await window.drained(REST_WITHIN_S):
+            self.unsettled = True
 
     async def _stream(self, progress: Progress) -> None:
         """Pump, through any trouble that is only the source's, until something else ends it."""
-        stream = await self._bind()
+        stream = await self._bind(progress.position)
         claim = self.claim
         pump = self._pump = Pump(self._destination, stream, progress, claim.terms, claim.guard_ms)
         failures = 0
@@ -233,15 +270,22 @@ class PartitionRelay:
                     failures = 0 if pump.progress.position > before else failures + 1
                     await self._back_off(failures, str(error))
                     await unless(self._stopping, self._ids.check())
+        except Stopped:
+            await self._come_to_rest()
+            raise
         except PartitionFailed as error:
             raise self._under_lease(error) from error
         finally:
+            if self._window is not None and not self._window.empty:
+                self.unsettled = True
             self._progress = pump.progress
             self._pump = None
 
     async def _one_subscription(self, pump: Pump, stream: Stream) -> None:
         if self._stopping.is_set():
             raise Stopped("asked to stop")
+        if stream.window is not None and stream.window.lost is not None:
+            raise TakeOverAnew(f"{self.where}: {stream.window.lost}")
         subscribing = self._source.subscribe(
             pump.progress,
             topic_id=self.claim.source_topic_id,
@@ -280,7 +324,7 @@ class PartitionRelay:
                 producer_epoch=max(progress.spent_epoch, progress.epoch),
             )
             if self._known.checked_offset >= 0:
-                self._known = replace(self._known, checked_offset=progress.position)
+                self._known = replace(self._known, checked_offset=self.confirmed)
 
     async def _behind(self, error: SourceBehind) -> None:
         """A new leader of the source may not yet show for a moment what it has; what it has not is never waited for."""

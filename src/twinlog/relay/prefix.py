@@ -49,7 +49,7 @@ async def fill_prefix(destination: Destination, stream: Stream, progress: Progre
             first=progress.position,
         )
         after = progress.behind_data(count, progress.position + count - 1, 0)
-        plan = Plan((DataStep((Send(batch, barrier=True),)),), after)
+        plan = Plan((DataStep((Send(batch, barrier=True, acks_all=True),)),), after)
         progress = confirm(progress, plan, await destination.append(stream, plan))
     return progress
 

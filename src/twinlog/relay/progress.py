@@ -7,6 +7,7 @@ is then recognised or refused by the broker (`ProducerAppendInfo` in Kafka's sto
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from twinlog.batch.edit import Outgoing, next_sequence
 from twinlog.batch.scan import Aborted, Blank
@@ -183,12 +184,16 @@ class Stop:
 Verdict = Forward | Refetch | Realign | Fail | Stop
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
-    """One data batch; with `barrier` it is sent only when everything before it is acknowledged."""
+class Send(NamedTuple):
+    """One data batch.
+
+    With `barrier` it is sent only when everything before it is confirmed. With `acks_all` its acknowledgement has to
+    mean that it is confirmed, too: all in-sync replicas have it.
+    """
 
     batch: Outgoing
     barrier: bool
+    acks_all: bool = False
 
 
 @dataclass(frozen=True, slots=True)

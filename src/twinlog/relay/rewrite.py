@@ -22,21 +22,26 @@ def rewrite(progress: Progress, verdict: Forward, *, now_ms: int, guard_ms: int)
         if not isinstance(item, Blank):
             run.append(item)
             continue
-        progress = _data(steps, progress, run, now_ms - guard_ms)
+        progress = _data(steps, progress, run, now_ms - guard_ms, before_blanks=True)
         run.clear()
         if progress.worn_out:
             # The rest is read again, under a fresh producer id.
             break
         step, progress = _blanks(progress, item, now_ms)
         steps.append(step)
-    progress = _data(steps, progress, run, now_ms - guard_ms)
+    progress = _data(steps, progress, run, now_ms - guard_ms, before_blanks=False)
     if progress.position == verdict.next_offset:
         progress = replace(progress, source_epoch=verdict.source_epoch)
     return Plan(tuple(steps), progress)
 
 
-def _data(steps: list[Step], progress: Progress, run: Sequence[Batch], fresh_from_ms: int) -> Progress:
-    """Add a step for the batches of `run`, if there are any; where the partition stands moves once for all of them."""
+def _data(
+    steps: list[Step], progress: Progress, run: Sequence[Batch], fresh_from_ms: int, *, before_blanks: bool
+) -> Progress:
+    """Add a step for the batches of `run`, if there are any; where the partition stands moves once for all of them.
+
+    A marker may only follow what is confirmed, so the last batch before one has that said by its own acknowledgement.
+    """
     if not run:
         return progress
     producer_id, epoch, sequence = progress.producer_id, progress.epoch, progress.sequence
@@ -46,9 +51,12 @@ def _data(steps: list[Step], progress: Progress, run: Sequence[Batch], fresh_fro
     fresh = before = _fresh(progress.last_timestamp_ms, fresh_from_ms)
     for batch in run:
         outgoing = stamped(batch, producer_id=producer_id, epoch=epoch, sequence=sequence)
-        sends.append(Send(outgoing, barrier=not (fresh and before)))
+        alone = not (fresh and before)
+        sends.append(Send(outgoing, barrier=alone, acks_all=alone))
         sequence = next_sequence(sequence, outgoing.count)
         fresh, before = _fresh(outgoing.max_timestamp, fresh_from_ms), fresh
+    if before_blanks:
+        sends[-1] = sends[-1]._replace(acks_all=True)
     steps.append(DataStep(tuple(sends)))
     count, last = sum(send.batch.count for send in sends), sends[-1].batch
     return progress.behind_data(count, last.last, last.max_timestamp, source_epoch=run[-1].leader_epoch)

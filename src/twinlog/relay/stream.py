@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from twinlog.names import TopicPartition
 from twinlog.relay.lease import Lease
 from twinlog.relay.progress import Progress
+from twinlog.relay.window import Window
 from twinlog.wire.metadata import Leader
 
 
@@ -13,8 +14,10 @@ from twinlog.wire.metadata import Leader
 class Stream:
     """The leader that was found at takeover, the lease, and what the destination topic is like.
 
-    `before_long_run` records in the state that the partition's own transactional id may have something open;
-    `took_spare` that another producer id may stand at the log's end from now on.
+    `window` holds what is sent with `acks=1` and not confirmed yet; None where the partition has one replica, and an
+    acknowledgement says all there is to say. `before_long_run` records in the state that the partition's own
+    transactional id may have something open; `took_spare` that another producer id may stand at the log's end from now
+    on.
     """
 
     where: TopicPartition
@@ -25,3 +28,4 @@ class Stream:
     max_message_bytes: int
     before_long_run: Callable[[int], Awaitable[None]]
     took_spare: Callable[[Progress], Awaitable[None]]
+    window: Window | None = None

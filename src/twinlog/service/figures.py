@@ -67,6 +67,6 @@ def _figure(supervisor: Supervisor) -> Figure | None:
         source_high_watermark=source.high_watermark,
         source_stable_offset=source.last_stable_offset,
         destination_log_start=relay.destination_start,
-        destination_end=relay.position,
+        destination_end=relay.confirmed,
         waiting_for_transaction=waiting,
     )

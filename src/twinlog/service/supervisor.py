@@ -270,8 +270,8 @@ class Supervisor:
             self.record,
             producer_id=progress.producer_id,
             producer_epoch=max(progress.spent_epoch, progress.epoch),
-            checked_offset=progress.position if self.record.checked_offset >= 0 else self.record.checked_offset,
-            last_mirrored_offset=progress.position,
+            checked_offset=relay.confirmed if self.record.checked_offset >= 0 else self.record.checked_offset,
+            last_mirrored_offset=relay.confirmed,
         )
 
     async def _rest(self) -> None:
