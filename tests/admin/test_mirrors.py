@@ -45,7 +45,7 @@ def admin(monkeypatch: pytest.MonkeyPatch) -> MirrorAdmin:
     async def open_log(_cluster: Any, *, create: bool) -> Any:
         assert not create
 
-    monkeypatch.setattr(mirrors.state, "load", load)
+    monkeypatch.setattr(mirrors.state, "read", load)
     monkeypatch.setattr(mirrors.state, "open_log", open_log)
     cluster: Any = None
     return MirrorAdmin(cluster)

@@ -16,7 +16,7 @@ class Log:
     def __init__(self, error: Exception) -> None:
         self._error = error
 
-    async def load(self) -> Any:
+    async def load(self, **_options: Any) -> Any:
         """Refuse."""
         raise self._error
 
@@ -45,3 +45,31 @@ async def test_other_errors_pass_as_they_are() -> None:
     log: Any = Log(RetryLater("Later."))
     with pytest.raises(RetryLater, match=r"^Later\.$"):
         await state.load(log)
+
+
+class HeldUp:
+    """A state in which a worker that died has a transaction open."""
+
+    async def load(self, *, timeout_s: float = 60.0, to_stable: bool = False) -> Any:
+        """Only what is decided can be read."""
+        if not to_stable:
+            raise RetryLater(f"held up for {timeout_s} s")
+        return "what is decided"
+
+
+async def test_whoever_only_looks_does_not_wait_for_a_dead_workers_transaction() -> None:
+    """It may take 25 s to be aborted; what judges and changes has to wait for that, what only looks has not."""
+    log: Any = HeldUp()
+    assert await state.read(log) == "what is decided"
+    with pytest.raises(RetryLater, match=r"held up for 60\.0 s"):
+        await state.load(log)
+
+
+async def test_a_state_that_cannot_be_read_at_all_is_said_so() -> None:
+    """Looking at what is decided is no way round brokers that do not answer, or a missing right."""
+    log: Any = Log(RetryLater("Later."))
+    with pytest.raises(RetryLater, match=r"^Later\.$"):
+        await state.read(log)
+    log = Log(AuthorizationFailed("Denied."))
+    with pytest.raises(AuthorizationFailed, match=r"^Denied\. The rights needed at the destination are DESCRIBE, "):
+        await state.read(log)

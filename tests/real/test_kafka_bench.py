@@ -206,6 +206,46 @@ def test_stop_leaves_nothing() -> None:
     assert _is_running(Watchdog.shared().pid)
 
 
+@pytest.fixture(scope="module")
+def in_zookeeper() -> Iterator[LocalKafka]:
+    """A broker of a release before KRaft, with its ZooKeeper."""
+    with LocalKafka(version="2.8.2") as kafka:
+        yield kafka
+
+
+def test_an_old_release_runs_beside_its_zookeeper(in_zookeeper: LocalKafka, topic: str) -> None:
+    """Two processes in one folder; the cluster has made up its id; configs that came later are left out."""
+    assert [node.alive for node in in_zookeeper.nodes] == [True, True]
+    assert {node.folder.parent for node in in_zookeeper.nodes} == {in_zookeeper.folder}
+    known = AdminClient({"bootstrap.servers": in_zookeeper.bootstrap}).list_topics(timeout=WORKS_S)
+    assert known.cluster_id == in_zookeeper.cluster_id
+    in_zookeeper.create_topic(topic, 2, config={"message.timestamp.after.max.ms": "1", "retention.ms": "-1"})
+    assert _produce(in_zookeeper.bootstrap, topic) == 0
+
+
+def test_an_old_broker_restarts_and_comes_back_when_killed(in_zookeeper: LocalKafka, topic: str) -> None:
+    """Also while ZooKeeper still holds the place of the one that was killed."""
+    in_zookeeper.create_topic(topic)
+    assert _produce(in_zookeeper.bootstrap, topic) == 0
+    in_zookeeper.restart(1)
+    assert _produce(in_zookeeper.bootstrap, topic) == 1
+    in_zookeeper[1].kill()
+    in_zookeeper[1].start()
+    in_zookeeper.wait_ready()
+    assert _produce(in_zookeeper.bootstrap, topic) == 2
+
+
+def test_stop_ends_zookeeper_too() -> None:
+    """Neither process is left, nor their folder."""
+    kafka = LocalKafka(version="2.8.2")
+    kafka.start()
+    pids = [node.pid for node in kafka.nodes]
+    kafka.stop()
+    assert not any(_is_running(pid) for pid in pids if pid is not None)
+    assert len(set(pids)) == 2
+    assert not kafka.folder.exists()
+
+
 def _is_running(pid: int) -> bool:
     try:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)

@@ -70,3 +70,12 @@ def test_a_report_names_counts_and_first_examples() -> None:
     assert str(report).count("\n") == 5
     assert "LOST 100" in str(report)
     assert "source offset 4, destination offset None: key=b'k'" in str(report)
+
+
+def test_a_report_names_every_partition_that_differs() -> None:
+    """Only the first differences of a kind are examples; the partitions of all are known."""
+    report = Report("t")
+    for partition in range(9):
+        report.add(Example(Anomaly.LOST, partition, 1, None, ""))
+    assert len(report.examples) < 9
+    assert report.differing == set(range(9))

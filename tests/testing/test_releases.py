@@ -41,6 +41,35 @@ def test_the_version_comes_from_argument_then_environment(monkeypatch: pytest.Mo
     assert KafkaRelease("4.4.0").version == "4.4.0"
 
 
+@pytest.mark.parametrize(
+    ("version", "scala", "zookeeper"),
+    [
+        ("1.0.2", "2.12", True),
+        ("2.3.1", "2.12", True),
+        ("2.4.1", "2.13", True),
+        ("3.2.3", "2.13", True),
+        ("3.3.2", "2.13", False),
+        ("4.4.0", "2.13", False),
+        ("10.0.0-rc1", "2.13", False),
+    ],
+)
+def test_what_a_release_needs_follows_from_its_number(version: str, scala: str, zookeeper: bool) -> None:  # noqa: FBT001  # parametrized
+    """Jars built with Scala 2.13 from 2.4 on, ZooKeeper before 3.3; core and clients always at one version."""
+    release = KafkaRelease(version)
+    assert release.needs_zookeeper is zookeeper
+    core, clients = release._coordinates
+    assert core == f"org.apache.kafka:kafka_{scala}:{version}"
+    assert clients == f"org.apache.kafka:kafka-clients:{version}"
+
+
+def test_topic_configs_of_later_releases_are_known() -> None:
+    """A broker before 3.6 refuses a topic for a limit on timestamps that came with 3.6."""
+    name = "message.timestamp.before.max.ms"
+    assert not KafkaRelease("3.5.2").takes_topic_config(name)
+    assert KafkaRelease("3.6.0").takes_topic_config(name)
+    assert KafkaRelease("1.1.1").takes_topic_config("retention.ms")
+
+
 def test_a_fetched_release_needs_no_network(cache: Path) -> None:
     """Jars that are listed and have the listed size are used as they are, in the listed order."""
     jars = [_jar(cache / "maven" / "b" / "b.jar"), _jar(cache / "maven" / "a" / "a.jar")]

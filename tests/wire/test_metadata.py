@@ -7,7 +7,7 @@ from kafka.protocol.metadata import MetadataResponse
 
 from twinlog.errors import TwinlogError
 from twinlog.names import TopicPartition
-from twinlog.wire.metadata import NO_ID, Broker, Leader, Metadata
+from twinlog.wire.metadata import NO_ID, STALE_ANSWERS, Broker, Leader, Metadata
 
 TOPIC = MetadataResponse.MetadataResponseTopic
 PARTITION = TOPIC.MetadataResponsePartition
@@ -45,6 +45,16 @@ def test_a_response_is_taken_in() -> None:
     assert (found["t"].partitions[0].replicas, found["t"].partitions[0].isr) == ((1, 2), (1,))
 
 
+def test_a_broker_without_topic_ids_and_leader_epochs() -> None:
+    """What its answers do not have is zero and -1; a later answer that has an id begins anew."""
+    answer = MetadataResponse.decode(told().encode(version=5), version=5)
+    metadata = Metadata()
+    info = metadata.absorb(answer, ["t"])["t"]
+    assert (info.id, metadata.topic_id("t"), metadata.leader(ZERO)) == (NO_ID, NO_ID, Leader(1, -1))
+    metadata.absorb(told(epoch=3), ["t"])
+    assert (metadata.topic_id("t"), metadata.leader(ZERO)) == (ONE_ID, Leader(1, 3))
+
+
 def test_a_lower_epoch_changes_nothing() -> None:
     """A broker that lags behind does not bring back the leader of an older epoch; the next epoch counts."""
     metadata = Metadata()
@@ -54,6 +64,20 @@ def test_a_lower_epoch_changes_nothing() -> None:
     assert found["t"].partitions[0].leader == 2
     metadata.absorb(told(leader=1, epoch=6), ["t"])
     assert metadata.leader(ZERO) == Leader(1, 6)
+
+
+def test_a_lower_epoch_that_stays_is_believed_in_the_end() -> None:
+    """A cluster restored from a backup keeps its ids and has lower epochs for good; a broker that lags has not."""
+    metadata = Metadata()
+    metadata.absorb(told(leader=2, epoch=5), ["t"])
+    for _ in range(STALE_ANSWERS - 1):
+        metadata.absorb(told(leader=1, epoch=3), ["t"])
+    metadata.absorb(told(leader=2, epoch=5), ["t"])
+    for _ in range(STALE_ANSWERS - 1):
+        metadata.absorb(told(leader=1, epoch=3), ["t"])
+        assert metadata.leader(ZERO) == Leader(2, 5)
+    metadata.absorb(told(leader=1, epoch=3), ["t"])
+    assert metadata.leader(ZERO) == Leader(1, 3)
 
 
 @pytest.mark.parametrize("topic_id", [uuid4(), NO_ID])

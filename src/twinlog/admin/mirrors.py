@@ -29,6 +29,7 @@ from twinlog.errors import BadInput, ClusterMirrorAlreadyExists, InvalidConfig
 from twinlog.names import TopicPartition
 from twinlog.state.log import StateLog
 from twinlog.wire.cluster import Cluster
+from twinlog.wire.requirements import WRITING, require
 
 CLIENT_ID = "twinlog-admin"
 DESTINATION_LABEL = "destination"
@@ -49,8 +50,13 @@ class MirrorAdmin:
 
     @classmethod
     async def connect(cls, settings: ClientSettings, *, timeout_s: float = TIMEOUT_S) -> Self:
-        """Reach the destination. Raises Unreachable after `timeout_s`, AuthenticationFailed."""
+        """Reach the destination. Raises Unreachable after `timeout_s`, AuthenticationFailed, UnsupportedVersion."""
         cluster = await Cluster.connect(settings, client_id=CLIENT_ID, timeout_s=timeout_s, label=DESTINATION_LABEL)
+        try:
+            await require(cluster, WRITING)
+        except BaseException:  # whatever it was, no connection stays behind
+            await cluster.close()
+            raise
         return cls(cluster, timeout_s=timeout_s)
 
     async def close(self) -> None:
@@ -162,7 +168,7 @@ class MirrorAdmin:
         return await state.open_log(self._cluster, create=False)
 
     async def _image(self) -> Image:
-        return await state.load(await self._log())
+        return await state.read(await self._log())
 
     async def _source_id(self, config: MirrorConfig) -> tuple[str, tuple[str, ...]]:
         """Ask the source who it is; secrets that only the worker has are no obstacle."""

@@ -12,6 +12,7 @@ from twinlog.control.records import MirrorRecord
 from twinlog.errors import AuthorizationFailed, BadInput, InvalidRequest, UnsupportedVersion
 from twinlog.state.log import StateLog
 from twinlog.wire.cluster import Cluster
+from twinlog.wire.requirements import READING, require
 
 SOURCE_LABEL = "source"
 CLIENT_ID = "mirror-src-admin"
@@ -23,13 +24,15 @@ _UNREADABLE = (AuthorizationFailed, UnsupportedVersion, BadInput)
 async def connected(config: MirrorConfig, *, timeout_s: float, bootstrap: str | None = None) -> AsyncIterator[Cluster]:
     """Connect to the source; references to secrets are looked up here. `bootstrap` replaces the mirror's addresses.
 
-    Raises InvalidConfig (a reference leads nowhere on this machine), Unreachable, AuthenticationFailed.
+    Raises InvalidConfig (a reference leads nowhere on this machine), Unreachable, AuthenticationFailed,
+    UnsupportedVersion (its brokers are too old to be read).
     """
     settings = config.source_settings()
     if bootstrap is not None:
         settings = replace(settings, bootstrap=parse_bootstrap(bootstrap))
     cluster = await Cluster.connect(settings, client_id=CLIENT_ID, timeout_s=timeout_s, label=SOURCE_LABEL)
     try:
+        await require(cluster, READING)
         yield cluster
     finally:
         await cluster.close()

@@ -6,13 +6,16 @@ from typing import TypeVar
 
 from twinlog.control.commands import Handled
 from twinlog.control.image import Image
-from twinlog.errors import AuthorizationFailed
+from twinlog.errors import AuthorizationFailed, RetryLater
 from twinlog.state.log import StateLog
 from twinlog.state.topic import STATE_TOPIC
 from twinlog.state.transact import ADMIN_ID, transact
 from twinlog.wire.cluster import Cluster
 
 R = TypeVar("R")
+
+LOOK_WITHIN_S = 2.0
+"""A live worker's commit takes some milliseconds; a state of thousands of partitions is read within a second."""
 
 READING = f"DESCRIBE, DESCRIBE_CONFIGS and READ on topic {STATE_TOPIC}"
 CREATING = f"CREATE on topic {STATE_TOPIC} (or on the cluster)"
@@ -29,6 +32,19 @@ async def load(log: StateLog) -> Image:
     """As `StateLog.load`."""
     with _needing(READING):
         return await log.load()
+
+
+async def read(log: StateLog) -> Image:
+    """The state for whoever only looks at it: to its end, or, where something holds that up, as far as it is decided.
+
+    A worker that died in the middle of a commit holds up all that was written since, for up to 25 s where no other
+    worker is left to fence it. What is read then is as old as its last sign of life, which the figures' age tells.
+    """
+    with _needing(READING):
+        try:
+            return await log.load(timeout_s=LOOK_WITHIN_S)
+        except RetryLater:
+            return await log.load(to_stable=True)
 
 
 async def change(cluster: Cluster, log: StateLog, handler: Callable[[Image], Handled[R]]) -> R:

@@ -54,7 +54,7 @@ class Example:
 
 @dataclass(slots=True)
 class Report:
-    """What a comparison found: `counts` of every anomaly, and the first `examples` of each."""
+    """What a comparison found: `counts` of every anomaly, the first `examples` of each, all `differing` partitions."""
 
     topic: str
     partitions: int = 0
@@ -62,6 +62,7 @@ class Report:
     destination_records: int = 0
     counts: dict[Anomaly, int] = field(default_factory=dict)
     examples: list[Example] = field(default_factory=list)
+    differing: set[int] = field(default_factory=set)
 
     @property
     def identical(self) -> bool:
@@ -70,6 +71,7 @@ class Report:
 
     def add(self, example: Example) -> None:
         """Count a difference, and keep it if it is among the first of its kind."""
+        self.differing.add(example.partition)
         self.counts[example.anomaly] = seen = self.counts.get(example.anomaly, 0) + 1
         if seen <= EXAMPLES_EACH:
             self.examples.append(example)

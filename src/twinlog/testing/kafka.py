@@ -4,7 +4,8 @@
         use(kafka.bootstrap)
 
 One broker: one process that is broker and controller. More: a controller process of its own beside them, so
-that any broker may be killed or paused without touching the controller quorum.
+that any broker may be killed or paused without touching the controller quorum. Releases before 3.3 have a ZooKeeper
+process in the controller's place, also beside a single broker.
 """
 
 import base64
@@ -23,7 +24,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from twinlog.testing.errors import BenchFailed
-from twinlog.testing.node import KafkaNode
+from twinlog.testing.node import ZOOKEEPER_SESSION_S, KafkaNode, ZooKeeperNode
 from twinlog.testing.ports import free_port
 from twinlog.testing.proxy import ClusterProxy
 from twinlog.testing.releases import KafkaRelease
@@ -32,6 +33,8 @@ from twinlog.testing.watchdog import Watchdog
 BROKER_HEAP_MB = 512
 CONTROLLER_HEAP_MB = 256
 CONTROLLER_ID = 100
+ZOOKEEPER_TICK_MS = 500
+ZOOKEEPER_CONNECT_S = 30
 TOPIC_TIMEOUT_S = 20.0
 START_TIMEOUT_S = 60.0  # a start takes 3 to 10 s; other tests may hold the machine's cores
 
@@ -65,6 +68,7 @@ class Listener:
 class LocalKafka:
     """A cluster of `brokers` real brokers (ids 1, 2, ...), started by `start()` or as a context manager.
 
+    version: a published release, from 1.0.2 on; see `KafkaRelease`.
     config, broker_config: broker settings over `DEFAULTS`, for all, and by broker id.
     listeners: listeners beside the main one; see `bootstrap_of`.
     proxied: put a TCP proxy in front of each broker, by a listener whose advertised address is the proxy;
@@ -90,7 +94,8 @@ class LocalKafka:
         self._java_options = tuple(java_options)
         self._proxy: ClusterProxy | None = None
         self.brokers = {number: self._broker(number) for number in range(1, brokers + 1)}
-        self.controller = self.brokers[1] if brokers == 1 else self._controller()
+        combined = brokers == 1 and not self.release.needs_zookeeper
+        self.controller = self.brokers[1] if combined else self._controller()
         self._proxied = proxied
         self._config = dict(config or {})
         self._broker_config = {number: dict(own) for number, own in (broker_config or {}).items()}
@@ -147,6 +152,8 @@ class LocalKafka:
                 node.write_config(self._config_of(node), cluster_id=self.cluster_id)
                 node.start()
             self.wait_ready(timeout_s)
+            if self.release.needs_zookeeper:
+                self.cluster_id = str(_admin(self.bootstrap).list_topics(timeout=TOPIC_TIMEOUT_S).cluster_id)
         except BaseException:  # whatever happened, nothing may be left running
             self.stop()
             raise
@@ -165,6 +172,16 @@ class LocalKafka:
         self.brokers[number].stop()
         self.brokers[number].start()
         self.wait_ready(timeout_s, brokers=[number])
+
+    def upgrade(self, node: KafkaNode, version: str, *, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Stop one process in order, and start it again as another release, with the data that it has.
+
+        Wait until the cluster serves. The release's new features stay off until `kafka-features` turns them on.
+        """
+        node.stop()
+        node.release = KafkaRelease(version)
+        node.start()
+        self.wait_ready(timeout_s, brokers=[node.node_id] if node.node_id in self.brokers else None)
 
     def wait_ready(self, timeout_s: float = START_TIMEOUT_S, *, brokers: Sequence[int] | None = None) -> None:
         """Wait until each broker (default: every living one) itself tells that all these are in the cluster.
@@ -185,9 +202,16 @@ class LocalKafka:
         replication_factor: int = -1,
         config: Mapping[str, str] | None = None,
     ) -> None:
-        """Create a topic and wait until every living broker knows it and all its leaders."""
+        """Create a topic and wait until every living broker knows it and all its leaders.
+
+        Configs that the release does not have yet are left out.
+        """
         admin = _admin(self.bootstrap)
-        topic = NewTopic(name, partitions, replication_factor, config=dict(config or {}))
+        # Brokers before 2.4 cannot be asked for their default number of replicas (KIP-464).
+        guessed = replication_factor < 0 and self.release.numbers < (2, 4)
+        factor = min(3, len(self.brokers)) if guessed else replication_factor
+        taken = {key: value for key, value in (config or {}).items() if self.release.takes_topic_config(key)}
+        topic = NewTopic(name, partitions, factor, config=taken)
         admin.create_topics([topic], operation_timeout=TOPIC_TIMEOUT_S)[name].result(TOPIC_TIMEOUT_S)
         for node in self.brokers.values():
             if node.alive:
@@ -214,16 +238,16 @@ class LocalKafka:
 
     def _controller(self) -> KafkaNode:
         ports = {"CONTROLLER": free_port()}
-        return KafkaNode(self.release, CONTROLLER_ID, self.folder / "controller", CONTROLLER_HEAP_MB, ports)
+        kind = ZooKeeperNode if self.release.needs_zookeeper else KafkaNode
+        return kind(self.release, CONTROLLER_ID, self.folder / "controller", CONTROLLER_HEAP_MB, ports)
 
     def _config_of(self, node: KafkaNode) -> dict[str, str]:
+        if isinstance(node, ZooKeeperNode):
+            return _zookeeper_config(node)
         copies = min(3, len(self.brokers))
         config = {
-            "node.id": str(node.node_id),
             "log.dirs": str(node.log_dir),
-            "process.roles": self._roles(node),
-            "controller.quorum.voters": f"{self.controller.node_id}@127.0.0.1:{self.controller.ports['CONTROLLER']}",
-            "controller.listener.names": "CONTROLLER",
+            **(self._in_zookeeper(node) if self.release.needs_zookeeper else self._in_kraft(node)),
             "listener.security.protocol.map": self._protocols(),
             **self._addresses(node),
             **DEFAULTS,
@@ -235,6 +259,22 @@ class LocalKafka:
         for topic in ("transaction.state.log", "share.coordinator.state.topic"):
             config[f"{topic}.min.isr"] = str(max(1, copies - 1))
         return {**config, **self._config, **self._broker_config.get(node.node_id, {})}
+
+    def _in_kraft(self, node: KafkaNode) -> dict[str, str]:
+        return {
+            "node.id": str(node.node_id),
+            "process.roles": self._roles(node),
+            "controller.quorum.voters": f"{self.controller.node_id}@127.0.0.1:{self.controller.ports['CONTROLLER']}",
+            "controller.listener.names": "CONTROLLER",
+        }
+
+    def _in_zookeeper(self, node: KafkaNode) -> dict[str, str]:
+        return {
+            "broker.id": str(node.node_id),
+            "zookeeper.connect": f"127.0.0.1:{self.controller.ports['CONTROLLER']}",
+            "zookeeper.connection.timeout.ms": str(ZOOKEEPER_CONNECT_S * 1000),
+            "zookeeper.session.timeout.ms": str(int(ZOOKEEPER_SESSION_S * 1000)),
+        }
 
     def _roles(self, node: KafkaNode) -> str:
         roles = ["broker"] if node.node_id in self.brokers else []
@@ -277,6 +317,17 @@ class LocalKafka:
             f"Kafka broker {number} at {address} was not ready in time (it knows brokers {sorted(known)}); "
             f"its log ends:\n{node.log_text(40)}"
         )
+
+
+def _zookeeper_config(node: ZooKeeperNode) -> dict[str, str]:
+    return {
+        "dataDir": str(node.log_dir),
+        "clientPort": str(node.ports["CONTROLLER"]),
+        "clientPortAddress": "127.0.0.1",
+        "tickTime": str(ZOOKEEPER_TICK_MS),  # sessions live for 2 to 20 ticks
+        "maxClientCnxns": "0",
+        "admin.enableServer": "false",  # its jars are not among Kafka's
+    }
 
 
 def _admin(address: str) -> AdminClient:

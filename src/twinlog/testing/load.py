@@ -8,7 +8,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Final, Self
 
@@ -69,12 +69,13 @@ class Transaction:
 class Load:
     """Producers for one topic; each method writes one kind of data and returns when the cluster has it.
 
-    rng: where all chance comes from. `acknowledged` counts the records that a read_committed reader will see.
-    Raises BenchFailed when a record is refused that should not be.
+    rng: where all chance comes from. codecs: those that the cluster's brokers have. `acknowledged` counts the records
+    that a read_committed reader will see. Raises BenchFailed when a record is refused that should not be.
     """
 
-    def __init__(self, cluster: Address, topic: str, rng: random.Random) -> None:
+    def __init__(self, cluster: Address, topic: str, rng: random.Random, *, codecs: Sequence[str] = CODECS) -> None:
         self.topic = topic
+        self.codecs_of_cluster = tuple(codecs)
         self.facts = TopicFacts.of(cluster, topic)
         self.make = Maker(rng, self.facts)
         self.acknowledged = 0
@@ -98,7 +99,7 @@ class Load:
 
     def codecs(self, records: int) -> None:
         """So many records of each codec."""
-        for codec in CODECS:
+        for codec in self.codecs_of_cluster:
             self.plain(records, codec=codec)
 
     def tiny(self, records: int, *, partition: int | None = None) -> None:
@@ -135,7 +136,7 @@ class Load:
         """A batch of exactly the topic's limit, and for each codec one whose records are twice the limit."""
         limits = {"message.max.bytes": 4 * self.facts.max_batch_bytes, "linger.ms": 0}
         self._write(self._producer("none", **limits), [self.make.largest()], None)
-        for codec in CODECS[1:]:
+        for codec in self.codecs_of_cluster[1:]:
             self._write(self._producer(codec, **limits), [self.make.inflated()], None)
 
     def transaction(self, records: int, *, commit: bool = True, partition: int | None = None) -> None:
@@ -149,6 +150,12 @@ class Load:
         """Many transactions of one producer, committed or aborted by chance."""
         for _ in range(count):
             self.transaction(records, commit=self._rng.random() < 0.5, partition=partition)
+
+    def aborted_run(self, records: int, *, partition: int | None = None) -> None:
+        """One aborted transaction of so many tiny records in one partition: a long run of blanks."""
+        where = self._partition(partition)
+        with self.open_transaction(0) as transaction:
+            transaction.send((Made(b"", b"", []) for _ in range(records)), partition=where)
 
     def markers_only(self) -> None:
         """A transaction with an abort marker and no data: its only record is refused for its size."""
@@ -319,13 +326,22 @@ class Flow:
     """Writes a mixture of all kinds to a topic in the background, from `with` to its end, or `start` to `stop`.
 
     seed: where all chance comes from. records_per_second: about so many. transactions: whether there are any.
+    aborted_run: now and then a single aborted transaction of so many records, beside the short ones.
     A broker that fails meanwhile is waited out; what it made unknown is not counted as acknowledged.
     """
 
     def __init__(
-        self, cluster: Address, topic: str, *, seed: int, records_per_second: int = 1000, transactions: bool = True
+        self,
+        cluster: Address,
+        topic: str,
+        *,
+        seed: int,
+        records_per_second: int = 1000,
+        transactions: bool = True,
+        aborted_run: int = 0,
     ) -> None:
         self._load = Load(cluster, topic, random.Random(seed))
+        self._aborted_run = aborted_run
         self._rng = random.Random(seed + 1)
         self._rate = records_per_second
         self._transactions = transactions
@@ -396,4 +412,6 @@ class Flow:
                 lambda: load.transactions(rng.randint(1, 10)),
                 lambda: load.interleaved(rng.randint(1, 20)),
             ]
+        if self._aborted_run:
+            kinds.append(lambda: load.aborted_run(self._aborted_run))
         return kinds

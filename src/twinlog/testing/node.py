@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 from twinlog.testing.errors import BenchFailed
 from twinlog.testing.releases import START_FAST, KafkaRelease
@@ -16,6 +17,9 @@ from twinlog.testing.watchdog import Watchdog
 STOP_TIMEOUT_S = 20.0  # a controlled shutdown takes 1 to 3 s
 KILL_TIMEOUT_S = 10.0  # SIGKILL takes effect at once, unless the disk hangs
 
+ZOOKEEPER_SESSION_S = 4.0  # for which ZooKeeper keeps the place of a broker that was killed
+ZOOKEEPER_SLACK_S = 1.0  # it looks for expired sessions once a tick
+
 LOGGING = (
     "-Dorg.slf4j.simpleLogger.logFile=System.out",
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
@@ -23,6 +27,7 @@ LOGGING = (
     "-Dorg.slf4j.simpleLogger.levelInBrackets=true",
     "-Dorg.slf4j.simpleLogger.showThreadName=false",
     "-Dlog4j2.disable.jmx=true",
+    "-Dzookeeper.jmx.log4j.disable=true",
     # The configuration would be a quarter of the log.
     "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.common.config.AbstractConfig=warn",
     "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaConfig=warn",
@@ -41,6 +46,9 @@ class KafkaNode:
     ports: Mapping[str, int]  # by listener name
     java_options: Sequence[str] = ()
     _process: "subprocess.Popen[bytes] | None" = field(default=None, repr=False)
+    _rejoins_at: float = field(default=0.0, repr=False)  # on the monotonic clock
+
+    main_class: ClassVar[str] = "kafka.Kafka"
 
     @property
     def log_dir(self) -> Path:
@@ -68,18 +76,25 @@ class KafkaNode:
         return self._process is not None and self._process.poll() is None
 
     def write_config(self, config: Mapping[str, str], *, cluster_id: str) -> None:
-        """Write server.properties and format the data folder as `kafka-storage format` would."""
-        shutil.copytree(self.release.formatted, self.log_dir)
+        """Write server.properties and format the data folder as `kafka-storage format` would.
+
+        In ZooKeeper mode nothing is formatted, and the first broker makes up the cluster's id.
+        """
+        if self.release.needs_zookeeper:
+            self.log_dir.mkdir(parents=True)
+        else:
+            shutil.copytree(self.release.formatted, self.log_dir)
+            identity = f"version=1\ncluster.id={cluster_id}\nnode.id={self.node_id}\n"
+            (self.log_dir / "meta.properties").write_text(identity, "utf-8")
         lines = [f"{key}={value.replace(chr(92), chr(92) * 2)}" for key, value in config.items()]
         self.config_path.write_text("\n".join(lines) + "\n", "utf-8")
-        identity = f"version=1\ncluster.id={cluster_id}\nnode.id={self.node_id}\n"
-        (self.log_dir / "meta.properties").write_text(identity, "utf-8")
 
     def start(self) -> None:
         """Start the process; `LocalKafka.wait_ready` tells when it serves."""
         if self.alive:
             raise BenchFailed(f"Kafka node {self.node_id} is running already.")
-        command = self.release.java("kafka.Kafka", [str(self.config_path)], options=self._java_options())
+        time.sleep(max(0.0, self._rejoins_at - time.monotonic()))
+        command = self.release.java(self.main_class, [str(self.config_path)], options=self._java_options())
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 command,
@@ -104,9 +119,15 @@ class KafkaNode:
         self._reap()
 
     def kill(self) -> None:
-        """SIGKILL, as a crash; works on a paused process, too."""
+        """SIGKILL, as a crash; works on a paused process, too.
+
+        In ZooKeeper mode the next `start` waits until ZooKeeper has given it up: a broker whose id is still taken
+        does not start.
+        """
         self._send(signal.SIGKILL)
         self._reap()
+        if self.release.needs_zookeeper:
+            self._rejoins_at = time.monotonic() + ZOOKEEPER_SESSION_S + ZOOKEEPER_SLACK_S
 
     def pause(self) -> None:
         """SIGSTOP: connections stay open and nothing is answered."""
@@ -158,3 +179,14 @@ class KafkaNode:
         self._process.wait(KILL_TIMEOUT_S)
         Watchdog.shared().forget(self._process.pid)
         self._process = None
+
+
+class ZooKeeperNode(KafkaNode):
+    """The ZooKeeper of a cluster whose release has no KRaft; it runs from that release's own jars."""
+
+    main_class: ClassVar[str] = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+
+    def start(self) -> None:
+        """Start it; it has no place of its own to wait for."""
+        self._rejoins_at = 0.0
+        super().start()

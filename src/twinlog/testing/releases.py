@@ -40,6 +40,15 @@ PARALLEL_DOWNLOADS = 4
 HTTP_TIMEOUT_S = 30
 LOCK_TIMEOUT_S = 300.0  # the slowest first download that another process may need
 
+FIRST_WITH_KRAFT = (3, 3)  # production-ready, and able to do all that ZooKeeper mode does
+FIRST_WITH_SCALA_2_13 = (2, 4)
+# What a topic may be given only from some release on; brokers before that refuse the whole topic for it.
+TOPIC_CONFIGS_SINCE = {
+    "max.compaction.lag.ms": (2, 3),
+    "message.timestamp.before.max.ms": (3, 6),
+    "message.timestamp.after.max.ms": (3, 6),
+}
+
 
 def cache_folder() -> Path:
     """The user's cache folder of this project, by the XDG rule."""
@@ -58,7 +67,7 @@ def java_executable() -> Path:
 class KafkaRelease:
     """One released Kafka version; jars are fetched at the first use, later ones need no network.
 
-    `version` is as published (3.3.2 and later); default: `$TWINLOG_TEST_KAFKA_VERSION`, else 4.2.0.
+    `version` is as published (1.0.2 and later); default: `$TWINLOG_TEST_KAFKA_VERSION`, else 4.2.0.
     """
 
     version: str = ""
@@ -66,6 +75,20 @@ class KafkaRelease:
     def __post_init__(self) -> None:
         version = self.version or os.environ.get(VERSION_VARIABLE, "") or DEFAULT_VERSION
         object.__setattr__(self, "version", version)
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The version as numbers, to be compared."""
+        return tuple(int(part) for part in self.version.split("-")[0].split("."))
+
+    @property
+    def needs_zookeeper(self) -> bool:
+        """Whether its brokers keep what they know in ZooKeeper, whose jar is among theirs."""
+        return self.numbers < FIRST_WITH_KRAFT
+
+    def takes_topic_config(self, name: str) -> bool:
+        """Whether a topic may be given that config."""
+        return self.numbers >= TOPIC_CONFIGS_SINCE.get(name, ())
 
     @property
     def folder(self) -> Path:
@@ -122,6 +145,12 @@ class KafkaRelease:
             )
         return done.stdout + done.stderr
 
+    @property
+    def _coordinates(self) -> tuple[str, str]:
+        """Both at one version: alone, Kafka's core lets the resolver pick an older kafka-clients."""
+        scala = "2.13" if self.numbers >= FIRST_WITH_SCALA_2_13 else "2.12"
+        return (f"org.apache.kafka:kafka_{scala}:{self.version}", f"org.apache.kafka:kafka-clients:{self.version}")
+
     def _known_jars(self) -> tuple[Path, ...] | None:
         try:
             listed = json.loads((self.folder / "classpath.json").read_text("utf-8"))
@@ -139,7 +168,7 @@ class KafkaRelease:
             time.sleep(attempt * RETRY_PAUSE_S)
             _drop_unfinished(repository)
             try:
-                jars = _resolve(self.version, repository)
+                jars = _resolve(self._coordinates, repository)
             except Exception as error:  # noqa: BLE001 jgo raises whatever requests, zipfile or its XML parser raise
                 problem = error
                 continue
@@ -177,7 +206,7 @@ def _remote() -> str:
     return os.environ.get(REPOSITORY_VARIABLE, "") or MAVEN_CENTRAL_URL
 
 
-def _resolve(version: str, repository: Path) -> tuple[Path, ...]:
+def _resolve(coordinates: Sequence[str], repository: Path) -> tuple[Path, ...]:
     """Download what is missing of a release, and return all its jars in a fixed order."""
     from jgo.maven import MavenContext
     from jgo.parse import Coordinate
@@ -189,10 +218,8 @@ def _resolve(version: str, repository: Path) -> tuple[Path, ...]:
         remote_repos={"central": _remote()},
         timeout=HTTP_TIMEOUT_S,
     )
-    # Both at one version: alone, kafka_2.13 lets the resolver pick an older kafka-clients.
-    wanted = [f"org.apache.kafka:kafka_2.13:{version}", f"org.apache.kafka:kafka-clients:{version}"]
     dependencies = [
-        context.create_dependency(replace(Coordinate.parse(coordinate), scope="compile")) for coordinate in wanted
+        context.create_dependency(replace(Coordinate.parse(coordinate), scope="compile")) for coordinate in coordinates
     ]
     given, transitive = context.resolver.resolve(dependencies)
     artifacts = [dep.artifact for dep in given]

@@ -15,6 +15,7 @@ from twinlog.verify.partition import Comparison, Manner, Meter
 from twinlog.verify.plan import Sides, bounds_of, chosen, compared, is_compacted, partitions_of
 from twinlog.verify.report import Bounds, PartitionReport, Report
 from twinlog.wire.cluster import Cluster
+from twinlog.wire.requirements import READING, require
 
 LANES: Final = 3
 """Partitions compared at a time, each over connections of its own: they fetch while one of them is compared."""
@@ -81,6 +82,7 @@ async def _connect(settings: ClientSettings, label: str, timeout_s: float, stack
     client_id = settings.client_id or CLIENT_ID
     cluster = await Cluster.connect(settings, client_id=client_id, timeout_s=timeout_s, label=label)
     stack.push_async_callback(cluster.close)
+    await require(cluster, READING)
     return cluster
 
 

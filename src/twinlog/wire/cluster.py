@@ -23,7 +23,7 @@ from twinlog.wire.connection import Connection
 from twinlog.wire.dial import Dialler
 from twinlog.wire.flights import Flights
 from twinlog.wire.lanes import Lanes
-from twinlog.wire.messages import Message
+from twinlog.wire.messages import Message, api_name
 from twinlog.wire.metadata import NO_LEADER, Broker, Leader, Metadata, PartitionInfo, TopicInfo
 from twinlog.wire.retry import Attempts
 
@@ -106,6 +106,10 @@ class Cluster:
             await self.topics([])
         return await self._lanes.get(node, name, client_id=client_id)
 
+    async def any_connection(self) -> Connection:
+        """Return a connection to any broker that can be reached; raises Unreachable when there is none."""
+        return await self._within(self.request_timeout_s, self._any(CONTROL_LANE))
+
     async def call(
         self,
         message: Message,
@@ -129,8 +133,8 @@ class Cluster:
         version = connection.version_of(type(message), max_version)
         if version < min_version:
             raise UnsupportedVersion(
-                f"{connection} answers {type(message).__name__} up to version {version}, "
-                f"version {min_version} is needed. Use a newer broker."
+                f"{connection.peer} offers {api_name(message.API_KEY)} up to version {version}, and version "
+                f"{min_version} is needed. Use a newer broker."
             )
         left_s = attempts.share_s(attempts.bound_s)
         return await connection.request(message, timeout_s=left_s, max_version=max_version)

@@ -80,6 +80,7 @@ THROTTLING_QUOTA_EXCEEDED: Final = 89
 PRODUCER_FENCED: Final = 90
 UNKNOWN_TOPIC_ID: Final = 100
 INCONSISTENT_TOPIC_ID: Final = 103
+FETCH_SESSION_TOPIC_ID_ERROR: Final = 106
 
 _NAMES: Final[dict[int, str]] = {code: kind.message for code, kind in kafka_errors.items() if code is not None} | {
     UNKNOWN_SERVER_ERROR: "UNKNOWN_SERVER_ERROR",

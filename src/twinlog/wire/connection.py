@@ -179,7 +179,7 @@ class Connection(asyncio.BufferedProtocol):
         """Return the version in which `submit` would send a request; UnsupportedVersion if there is none."""
         lowest, highest = versions(request)
         wanted = highest if max_version is None else min(highest, max_version)
-        low, high = self._ranges.get(request.API_KEY, (0, -1))
+        low, high = self.offered(request)
         version = min(wanted, high)
         if version >= max(lowest, low):
             return version
@@ -188,6 +188,10 @@ class Connection(asyncio.BufferedProtocol):
             f"{self.peer} offers {offered} of {api_name(request.API_KEY)}, and {lowest} to {wanted} are needed; "
             f"use brokers of a Kafka release that has one of these."
         )
+
+    def offered(self, request: MessageClass) -> tuple[int, int]:
+        """Return the lowest and highest version of a request that the broker offers; (0, -1) where it has none."""
+        return self._ranges.get(request.API_KEY, (0, -1))
 
     def supports(self, request: MessageClass) -> bool:
         """Say whether the broker has any version of a request that can be sent."""

@@ -4,6 +4,7 @@ A broker that lags behind must not undo what another one has told: of two leader
 epoch is kept, as long as the topic is the same by its id (as in Kafka's client, `Metadata.updateLatestMetadata`).
 """
 
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -17,6 +18,9 @@ from twinlog.names import TopicPartition
 NO_ID = UUID(int=0)
 NO_LEADER = -1
 NO_EPOCH = -1
+# So often in a row a lower epoch has to be told before it is believed: brokers lag behind for a moment, but those of a
+# cluster that was restored from a backup begin at lower epochs for good. A wrong hint does no harm, it is refused.
+STALE_ANSWERS = 5
 
 
 class Broker(NamedTuple):
@@ -57,12 +61,17 @@ class TopicInfo:
     partitions: dict[int, PartitionInfo] = field(default_factory=dict)
 
 
+def told_id(told: UUID | None) -> UUID:
+    """Return a topic's id; zero where the response's version has none, which the library decodes as None."""
+    return NO_ID if told is None else told
+
+
 def topic_infos(response: MetadataResponse) -> dict[str, TopicInfo]:
     """Return the topics of a response by name."""
     return {
         topic.name: TopicInfo(
             name=topic.name,
-            id=topic.topic_id,
+            id=told_id(topic.topic_id),
             error=topic.error_code,
             internal=topic.is_internal,
             partitions={
@@ -90,6 +99,7 @@ class Metadata:
         self.brokers: dict[int, Broker] = {}
         self._topics: dict[str, TopicInfo] = {}
         self._distrusted: set[str] = set()
+        self._stale: Counter[tuple[str, int]] = Counter()
 
     def absorb(self, response: MetadataResponse, asked: Collection[str] | None) -> dict[str, TopicInfo]:
         """Take in a response to a question about the topics `asked` (None: all), and return those topics.
@@ -155,10 +165,17 @@ class Metadata:
         known = self._topics.get(told.name)
         if known is None or known.id != told.id or told.id == NO_ID:
             return told  # without ids a topic created anew, whose epochs begin again, looks like the old one
-        partitions = {n: _newer(known.partitions.get(n), part) for n, part in told.partitions.items()}
+        partitions = {
+            n: self._newer((told.name, n), known.partitions.get(n), part) for n, part in told.partitions.items()
+        }
         return replace(told, partitions=partitions)
 
-
-def _newer(known: PartitionInfo | None, told: PartitionInfo) -> PartitionInfo:
-    stale = known is not None and NO_EPOCH < told.leader_epoch < known.leader_epoch
-    return known if stale and known is not None else told
+    def _newer(self, where: tuple[str, int], known: PartitionInfo | None, told: PartitionInfo) -> PartitionInfo:
+        if known is None or not NO_EPOCH < told.leader_epoch < known.leader_epoch:
+            self._stale.pop(where, None)
+            return told
+        self._stale[where] += 1
+        if self._stale[where] < STALE_ANSWERS:
+            return known
+        del self._stale[where]
+        return told

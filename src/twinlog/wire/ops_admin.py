@@ -48,6 +48,7 @@ from twinlog.names import TopicPartition
 from twinlog.wire import codes
 from twinlog.wire.cluster import Cluster
 from twinlog.wire.messages import Message
+from twinlog.wire.metadata import told_id
 from twinlog.wire.ops_log import by_topic
 from twinlog.wire.retry import ANSWER_SLACK_S, Attempts
 
@@ -170,7 +171,42 @@ async def create_topic(
     )
     told = response.topics[0]
     _check(told.error_code, f"Topic {name!r} could not be created on the {cluster}", told.error_message)
-    return CreatedTopic(name, told.topic_id, told.num_partitions, told.replication_factor)
+    return CreatedTopic(name, told_id(told.topic_id), told.num_partitions, told.replication_factor)
+
+
+async def create_topics(
+    cluster: Cluster,
+    wanted: Mapping[str, tuple[int, Mapping[str, str]]],
+    *,
+    replication_factor: int = BROKER_DEFAULT,
+    timeout_s: float = 30.0,
+) -> dict[str, CreatedTopic]:
+    """Create topics, each given by its name, partitions and configs, by one request; returns those that were created.
+
+    A controller takes about as long for many as for one. Why another could not be created is left for `create_topic` to
+    tell. Raises as that does where the request as a whole has failed; some may have been created then.
+    """
+    kind = CreateTopicsRequest.CreatableTopic
+    topics = [
+        kind(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=replication_factor,
+            assignments=[],
+            configs=[kind.CreatableTopicConfig(name=k, value=v) for k, v in configs.items()],
+        )
+        for name, (partitions, configs) in wanted.items()
+    ]
+    request = CreateTopicsRequest(topics=topics, timeout_ms=int(timeout_s * 1000), validate_only=False)
+    min_version = _FIRST_WITH_DEFAULTS if replication_factor == BROKER_DEFAULT else 0
+    response: CreateTopicsResponse = await _ask_controller(
+        cluster, request, timeout_s=timeout_s, min_version=min_version
+    )
+    return {
+        told.name: CreatedTopic(told.name, told_id(told.topic_id), told.num_partitions, told.replication_factor)
+        for told in response.topics
+        if not told.error_code
+    }
 
 
 async def create_partitions(
