@@ -1,38 +1,60 @@
 """Reads the source: one connection a (source broker, client id), one request for all partitions that have room.
 
 The pump's first verb is `inbox.get()`; the requests behind it are made here. A fetch is read_committed, so nothing
-that is undecided ever arrives (`ReplicaManager.fetchMessages`, isolation level 1).
+that is undecided ever arrives (`ReplicaManager.fetchMessages`, isolation level 1). Requests go in a session
+(`fetch_session`), so that what is quiet costs nothing.
+
+What an empty answer means: the broker holds back what does not fit into the response, but not before it has returned
+records of one partition (`ReplicaManager.readFromLog`, `minOneMessage`). So nothing is there only where *no* partition
+of the answer has records; and for the first partition of a request outside of a session, which the broker reads first.
+A partition that is left without its records for long while others get theirs is asked for in such a request.
 """
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Final
 from uuid import UUID
 
 from kafka.protocol.consumer.fetch import FetchRequest, FetchResponse
 
-from twinlog.batch.scan import Aborted
 from twinlog.errors import RetryLater, TwinlogError
 from twinlog.names import TopicPartition
-from twinlog.relay.decide import DIVERGED
-from twinlog.relay.inbox import Budget, Inbox, tail_of
+from twinlog.relay.budget import Budget, Share
+from twinlog.relay.fetch_request import (
+    FETCH_WITH_IDS,
+    NEWEST_FETCH,
+    NEWEST_WITHOUT_REDIRECTS,
+    PartitionData,
+    chunk_of,
+    fetch_request,
+    partitions_of,
+    records_of,
+    redirected,
+    refusal_of,
+)
+from twinlog.relay.fetch_session import FetchSession, Plan, alone
+from twinlog.relay.inbox import Inbox, tail_of
 from twinlog.relay.lookups import Lookups
-from twinlog.relay.progress import Chunk, FetchRefused, Progress
+from twinlog.relay.pace import Pace
+from twinlog.relay.progress import FetchRefused, Progress
+from twinlog.wire import codes
 from twinlog.wire.cluster import Cluster
 from twinlog.wire.codes import code_name
 from twinlog.wire.connection import Connection
 
 log = logging.getLogger("twinlog.fetch")
 
-PartitionData = FetchResponse.FetchableTopicResponse.PartitionData
-
-# 13 brought topic ids; 18 is for followers only.
-FETCH_WITH_IDS, NEWEST_FETCH = 13, 17
-# While a partition is left out of a request because it has no room, the others must not hold the connection for long;
-# doubled as long as nothing comes.
-SHORT_WAIT_MS = 5
+SESSION_LOST: Final = {
+    codes.FETCH_SESSION_ID_NOT_FOUND,
+    codes.INVALID_FETCH_SESSION_EPOCH,
+    codes.FETCH_SESSION_TOPIC_ID_ERROR,
+}
+# How long a partition may get nothing while others do, before it is asked for by itself, and how many are at once.
+STARVED_S: Final = 0.25
+ALONE_AT_ONCE: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +72,30 @@ class FetchSettings:
 class Fetcher:
     """Keeps asking one source broker for the partitions subscribed to it."""
 
-    def __init__(self, cluster: Cluster, node: int, *, client_id: str, settings: FetchSettings, budget: Budget) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        node: int,
+        *,
+        client_id: str,
+        settings: FetchSettings,
+        share: Share,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.share = share
         self._cluster = cluster
         self._node = node
         self._client_id = client_id
         self._settings = settings
-        self._budget = budget
+        self._clock = clock
         self._inboxes: dict[TopicPartition, Inbox] = {}
+        self._names: dict[UUID, str] = {}
+        self._starved_since: dict[TopicPartition, float] = {}
+        self._alone_at = float("-inf")
         self._changed = asyncio.Event()
-        self._short_wait_ms = SHORT_WAIT_MS
+        self._session = FetchSession()
+        self._pace = Pace(settings.wait_max_ms)
+        self._leader_only = False
 
     def __repr__(self) -> str:
         return f"Fetcher(broker {self._node}, {self._client_id}, {len(self._inboxes)} partitions)"
@@ -72,13 +109,19 @@ class Fetcher:
         """Fetch for `inbox` from now on."""
         inbox.on_room = self._changed
         self._inboxes[inbox.where] = inbox
+        if inbox.topic_id is not None:
+            self._names[inbox.topic_id] = inbox.where.topic
+        self.share.at_work = True
+        self._pace.joined(self._clock())
         self._changed.set()
 
     def remove(self, inbox: Inbox) -> None:
         """Fetch for `inbox` no more; an answer still under way is dropped."""
         if self._inboxes.get(inbox.where) is inbox:
             del self._inboxes[inbox.where]
+            self._starved_since.pop(inbox.where, None)
         inbox.on_room = None
+        self.share.at_work = bool(self._inboxes)
 
     async def run(self) -> None:
         """Fetch until cancelled.
@@ -86,15 +129,15 @@ class Fetcher:
         Trouble with the broker is handed to every subscribed partition, which asks for its leader.
         """
         while True:
-            await self._budget.room()
-            wanted = [inbox for inbox in self._inboxes.values() if inbox.has_room]
-            if not wanted:
+            if not any(inbox.has_room for inbox in self._inboxes.values()):
                 self._changed.clear()
                 await self._changed.wait()
                 continue
+            window = await self.share.room(self._settings.response_max_bytes)
             try:
-                await self._round(wanted)
+                await self._round(window)
             except TwinlogError as error:
+                self._session.renew()
                 self._refuse_all(str(error))
                 await asyncio.sleep(self._settings.backoff_ms / 1000)
             except Exception as error:  # a mistake of ours: those who wait must hear of it before this ends
@@ -102,50 +145,120 @@ class Fetcher:
                 self._refuse_all(f"unexpected error, please report it: {error!r}")
                 raise
 
-    async def _round(self, wanted: list[Inbox]) -> None:
+    async def _round(self, window_bytes: int) -> None:
         connection = await self._cluster.lane(self._node, self._client_id, client_id=self._client_id)
-        # Those that got nothing last time although there is something come first: the first one always gets a batch.
-        wanted.sort(key=lambda inbox: not inbox.starved)
-        everyone = len(wanted) == len(self._inboxes) and not wanted[0].starved
-        asked = {inbox.where: (inbox, inbox.position) for inbox in wanted}
-        request, version = self._request(connection, wanted, everyone=everyone)
-        answer = await connection.request(request, timeout_s=self._settings.timeout_ms / 1000, max_version=version)
+        wanted = [inbox for inbox in self._inboxes.values() if inbox.has_room]
+        if not wanted:
+            return
+        plan, version = self._plan(connection, wanted)
+        asked = {inbox.where: inbox for inbox in wanted}
+        began = self._clock()
+        wait_ms = 0 if plan.alone else self._pace.wait_ms(began, everyone=len(wanted) == len(self._inboxes))
+        answer = await self._ask(connection, plan, version, wait_ms=wait_ms, max_bytes=window_bytes)
+        if answer is None:
+            return
+        told = partitions_of(answer, self._names)
+        quiet = not any(data.records for _, data in told)
+        if not plan.full and not answer.throttle_time_ms:
+            _as_before(wanted)
+        self._deliver(told, asked, next(iter(plan.asks), None) if plan.full else None, quiet=quiet)
+        if plan.alone:
+            return
+        took_s = self._clock() - began
+        if self._pace.answered(records=not quiet, told=bool(told), took_s=took_s, wait_ms=wait_ms):
+            self._session.renew()
+        if self._pace.pause_s:
+            await asyncio.sleep(self._pace.pause_s)
+
+    # Asking
+
+    def _plan(self, connection: Connection, wanted: list[Inbox]) -> tuple[Plan, int]:
+        by_id = not self._leader_only and all(inbox.topic_id is not None and inbox.topic_id.int for inbox in wanted)
+        newest = NEWEST_FETCH if by_id else FETCH_WITH_IDS - 1
+        version = connection.version_of(
+            FetchRequest, max_version=NEWEST_WITHOUT_REDIRECTS if self._leader_only else newest
+        )
+        now = self._clock()
+        left_out = self._left_out(wanted, now)
+        if left_out and self._session.is_open:
+            self._alone_at = now
+            return alone({inbox.where: inbox.ask for inbox in left_out}), version
+        if self._starved_since:
+            # Without a session the first one always gets a batch.
+            wanted.sort(key=lambda inbox: not inbox.starved)
+        asks = {inbox.where: inbox.ask for inbox in wanted}
+        return self._session.plan(asks, by_id=version >= FETCH_WITH_IDS, now=now), version
+
+    def _left_out(self, wanted: Sequence[Inbox], now: float) -> list[Inbox]:
+        """Those that have got nothing for long although something is there; the longest first."""
+        if not self._starved_since or now - self._alone_at < STARVED_S:
+            return []
+        since = self._starved_since
+        left_out = [inbox for inbox in wanted if now - since.get(inbox.where, now) >= STARVED_S]
+        return sorted(left_out, key=lambda inbox: since[inbox.where])[:ALONE_AT_ONCE]
+
+    async def _ask(
+        self, connection: Connection, plan: Plan, version: int, *, wait_ms: int, max_bytes: int
+    ) -> FetchResponse | None:
+        """The answer, or None where the session is over: the next request begins another one."""
+        settings = self._settings
+        request = fetch_request(
+            plan,
+            wait_ms=wait_ms,
+            min_bytes=settings.min_bytes,
+            max_bytes=max_bytes,
+            partition_max_bytes=settings.partition_max_bytes,
+        )
+        timeout_s = settings.timeout_ms / 1000
+        answer: FetchResponse = await connection.request(request, timeout_s=timeout_s, max_version=version)
+        if answer.error_code in SESSION_LOST and not plan.full:
+            log.debug("broker %d: %s, a new session begins", self._node, code_name(answer.error_code))
+            self._session.lost()
+            return None
         if answer.error_code:
             raise RetryLater(f"source broker {self._node} refuses to fetch: {code_name(answer.error_code)}")
-        first = wanted[0].where
-        for where, data in _partitions(answer, wanted):
-            inbox, position = asked.get(where, (None, 0))
+        if plan.alone or self._session.answered(plan, getattr(answer, "session_id", 0)):
+            return answer
+        return None
+
+    # Taking in
+
+    def _deliver(
+        self,
+        told: Sequence[tuple[TopicPartition, PartitionData]],
+        asked: Mapping[TopicPartition, Inbox],
+        first: TopicPartition | None,
+        *,
+        quiet: bool,
+    ) -> None:
+        size = cost = 0
+        for where, data in told:
+            inbox = asked.get(where)
             if inbox is not None and self._inboxes.get(where) is inbox:
-                _deliver(inbox, data, position, first=where == first)
-        self._rotate(answer, wanted)
+                size += len(data.records or b"")
+                cost += self._take(inbox, data, conclusive=quiet or where == first)
+        self.share.came(size, cost)
 
-    def _request(self, connection: Connection, wanted: list[Inbox], *, everyone: bool) -> tuple[FetchRequest, int]:
-        with_ids = all(inbox.topic_id is not None and inbox.topic_id.int for inbox in wanted)
-        version = connection.version_of(FetchRequest, max_version=NEWEST_FETCH if with_ids else FETCH_WITH_IDS - 1)
-        settings = self._settings
-        request = FetchRequest(
-            replica_id=-1,
-            max_wait_ms=settings.wait_max_ms if everyone else min(self._short_wait_ms, settings.wait_max_ms),
-            min_bytes=settings.min_bytes,
-            max_bytes=settings.response_max_bytes,
-            isolation_level=1,
-            session_id=0,
-            session_epoch=-1,
-            topics=list(_topics(wanted, settings.partition_max_bytes)),
-            forgotten_topics_data=[],
-            rack_id="",
-        )
-        return request, version
-
-    def _rotate(self, answer: FetchResponse, wanted: list[Inbox]) -> None:
-        """Let those that got something go behind the others next time."""
-        served = {where for where, data in _partitions(answer, wanted) if data.records}
-        # Where those left out stay without room for long (their destination is away), nobody is asked in a frenzy.
-        self._short_wait_ms = SHORT_WAIT_MS if served else min(self._short_wait_ms * 2, self._settings.wait_max_ms)
-        for where in served:
-            inbox = self._inboxes.pop(where, None)
-            if inbox is not None:
-                self._inboxes[where] = inbox
+    def _take(self, inbox: Inbox, data: PartitionData, *, conclusive: bool) -> int:
+        refused = refusal_of(data)
+        if refused is not None:
+            inbox.refuse(refused)
+            return 0
+        if redirected(data):
+            self._leader_only = True
+            return 0
+        records = records_of(data)
+        tail = tail_of(records)
+        place = None if tail is None else (tail.next_offset, tail.epoch)
+        cost = inbox.put(chunk_of(data, records, inbox.position, conclusive=conclusive, tail=place), tail)
+        if inbox.starved:
+            self._starved_since.setdefault(inbox.where, self._clock())
+        else:
+            self._starved_since.pop(inbox.where, None)
+        if len(records):
+            # Those that got something go behind the others, as in a broker's session.
+            self._inboxes[inbox.where] = self._inboxes.pop(inbox.where)
+        return cost
 
     def _refuse_all(self, reason: str) -> None:
         for inbox in list(self._inboxes.values()):
@@ -153,66 +266,11 @@ class Fetcher:
             self.remove(inbox)
 
 
-def _topics(wanted: Iterable[Inbox], max_bytes: int) -> Iterator[Any]:
-    """Consecutive partitions of one topic under one entry, the order kept: it decides who is served first."""
-    entry = None
-    for inbox in wanted:
-        if entry is None or entry.topic != inbox.where.topic:
-            if entry is not None:
-                yield entry
-            entry = FetchRequest.FetchTopic(
-                topic=inbox.where.topic, topic_id=inbox.topic_id or UUID(int=0), partitions=[]
-            )
-        entry.partitions.append(
-            FetchRequest.FetchTopic.FetchPartition(
-                partition=inbox.where.partition,
-                current_leader_epoch=inbox.leader_epoch,
-                fetch_offset=inbox.position,
-                last_fetched_epoch=inbox.last_fetched_epoch,
-                log_start_offset=-1,
-                partition_max_bytes=max_bytes,
-            )
-        )
-    if entry is not None:
-        yield entry
-
-
-def _partitions(answer: FetchResponse, wanted: Iterable[Inbox]) -> Iterator[tuple[TopicPartition, PartitionData]]:
-    names = {inbox.topic_id: inbox.where.topic for inbox in wanted}
-    for topic in answer.responses:
-        name = topic.topic or names.get(topic.topic_id, "")
-        for data in topic.partitions:
-            yield TopicPartition(name, data.partition_index), data
-
-
-def _deliver(inbox: Inbox, data: PartitionData, position: int, *, first: bool) -> None:
-    if data.error_code:
-        inbox.refuse(FetchRefused(data.error_code, code_name(data.error_code)))
-        return
-    if getattr(data, "preferred_read_replica", -1) >= 0:
-        # A selector on the broker sends us to a follower; the answer says nothing about the log (KIP-392).
-        return
-    diverging = getattr(data, "diverging_epoch", None)
-    if diverging is not None and diverging.end_offset >= 0:
-        inbox.refuse(FetchRefused(DIVERGED, str(diverging.end_offset)))
-        return
-    records = memoryview(data.records if data.records is not None else b"")
-    # The broker notes its last stable offset before it reads (`Partition.fetchRecords`); a transaction that is decided
-    # in between lets it return more than that, with the aborted ones named.
-    tail = tail_of(records)
-    stable = data.last_stable_offset if tail is None else max(data.last_stable_offset, tail[0])
-    inbox.put(
-        Chunk(
-            position=position,
-            records=records,
-            aborted=[Aborted(a.producer_id, a.first_offset) for a in data.aborted_transactions or ()],
-            high_watermark=max(data.high_watermark, stable),
-            last_stable_offset=stable,
-            log_start_offset=data.log_start_offset,
-            conclusive=first,
-            last_epoch=-1 if tail is None else tail[1],
-        )
-    )
+def _as_before(asked: Sequence[Inbox]) -> None:
+    """What a session's answer does not name is as it was."""
+    now = time.monotonic()
+    for inbox in asked:
+        inbox.figures.told_at = now
 
 
 class Source:
@@ -235,18 +293,29 @@ class Source:
         Raises RefreshLeader where the partition has no leader.
         """
         leader = await self.cluster.find_leader(progress.where, refresh=True)
-        inbox = Inbox(progress.where, progress.position, budget=self._budget, topic_id=topic_id)
-        inbox.leader_epoch = leader.epoch
-        inbox.last_fetched_epoch = min(progress.source_epoch, leader.epoch)
-        client_id = f"broker-{destination_leader}-fetcher-0-mirror-{self._mirror}"
-        key = (leader.node, client_id)
-        if key not in self._fetchers or self._fetchers[key][1].done():
-            fetcher = Fetcher(
-                self.cluster, leader.node, client_id=client_id, settings=self.settings, budget=self._budget
-            )
-            self._fetchers[key] = (fetcher, asyncio.create_task(fetcher.run(), name=f"fetch {key}"))
-        self._fetchers[key][0].add(inbox)
+        fetcher = self._fetcher(leader.node, f"broker-{destination_leader}-fetcher-0-mirror-{self._mirror}")
+        inbox = Inbox(
+            progress.where,
+            progress.position,
+            budget=fetcher.share,
+            topic_id=topic_id,
+            leader_epoch=leader.epoch,
+            last_fetched_epoch=min(progress.source_epoch, leader.epoch),
+        )
+        fetcher.add(inbox)
         return inbox
+
+    def _fetcher(self, node: int, client_id: str) -> Fetcher:
+        key = (node, client_id)
+        fetcher, task = self._fetchers.get(key, (None, None))
+        if fetcher is not None and task is not None and not task.done():
+            return fetcher
+        if fetcher is not None:
+            self._budget.close(fetcher.share)
+        share = self._budget.share()
+        fetcher = Fetcher(self.cluster, node, client_id=client_id, settings=self.settings, share=share)
+        self._fetchers[key] = (fetcher, asyncio.create_task(fetcher.run(), name=f"fetch {key}"))
+        return fetcher
 
     def unsubscribe(self, inbox: Inbox) -> None:
         """Stop reading for `inbox` and free what it holds."""
@@ -260,6 +329,8 @@ class Source:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for fetcher, _ in self._fetchers.values():
+            self._budget.close(fetcher.share)
         self._fetchers.clear()
         await self.lookups.close()
         await self.cluster.close()

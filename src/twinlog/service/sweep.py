@@ -10,7 +10,7 @@ from twinlog.relay.prefix import follow_log_start
 from twinlog.service.shards import Shards
 from twinlog.wire.cluster import Cluster
 from twinlog.wire.codes import UNKNOWN_TOPIC_OR_PARTITION
-from twinlog.wire.ops import DEBUGGER, LATEST, list_offsets
+from twinlog.wire.log_ends import LogEnds
 
 log = logging.getLogger("twinlog.sweep")
 
@@ -18,8 +18,10 @@ SWEEP_EVERY_S = 1.0
 # Deleting what the source has deleted is not urgent; each is a request to every replica.
 STARTS_EVERY = 5
 START_WITHIN_S = 5.0
-# A partition without a leader is asked for again for so long, and holds up the look at all others.
+# A broker that is slow holds up the look at the others for so long.
 ANSWER_WITHIN_S = 2.0
+# A broker that has just started may not know a topic for a moment: so many looks in a row have to find that.
+UNKNOWN_TURNS = 3
 # A broker that does not answer in time has the connection reset, which must not hit others' requests.
 SWEEP_LANE = "sweep"
 
@@ -30,6 +32,8 @@ class Sweep:
     def __init__(self, cluster: Cluster, shards: Shards) -> None:
         self._cluster = cluster
         self._shards = shards
+        self._log_ends = LogEnds(cluster, lane=SWEEP_LANE)
+        self._unknown: dict[TopicPartition, int] = {}
 
     async def run(self) -> None:
         """Sweep once a second until cancelled; trouble with the destination is the relays' own to notice."""
@@ -53,15 +57,19 @@ class Sweep:
         if not relays:
             return
         before = {where: relay.position for where, relay in relays.items()}
-        asked = dict.fromkeys(relays, LATEST)
-        ends = await list_offsets(self._cluster, asked, replica_id=DEBUGGER, timeout_s=ANSWER_WITHIN_S, lane=SWEEP_LANE)
+        ends = await self._log_ends.ask(relays, timeout_s=ANSWER_WITHIN_S)
+        unknown: dict[TopicPartition, int] = {}
         for where, relay in relays.items():
-            listed = ends[where]
-            still = relay.streaming_idle and relay.position == before[where]
-            if still and listed.error == UNKNOWN_TOPIC_OR_PARTITION:
-                relay.surprise(f"{where}: the destination does not know this topic")
-            elif still and not listed.error and listed.offset != before[where]:
-                relay.surprise(f"{where}: the destination ends at {listed.offset}, not at {before[where]}")
+            error, end = ends.get(where, (0, before[where]))
+            if (not error and end == before[where]) or not relay.streaming_idle or relay.position != before[where]:
+                continue
+            if not error:
+                relay.surprise(f"{where}: the destination ends at {end}, not at {before[where]}")
+            elif error == UNKNOWN_TOPIC_OR_PARTITION:
+                unknown[where] = self._unknown.get(where, 0) + 1
+                if unknown[where] >= UNKNOWN_TURNS:
+                    relay.surprise(f"{where}: the destination does not know this topic")
+        self._unknown = unknown
 
     async def _starts(self) -> None:
         for relay in list(self._idle().values()):
