@@ -9,7 +9,7 @@ import pytest
 from twinlog.batch.edit import Outgoing
 from twinlog.errors import ConnectionLost
 from twinlog.names import TopicPartition
-from twinlog.relay.lanes import MAX_IN_FLIGHT, REQUEST_BYTES, DataLane
+from twinlog.relay.lanes import MAX_IN_FLIGHT, REQUEST_BYTES, DataLane, DataLine
 from twinlog.relay.lease import Lease
 from twinlog.relay.progress import Accepted, Displaced, LeaseLost, Refused, Send, Unknown
 from twinlog.relay.window import Window
@@ -84,7 +84,7 @@ def _ok(offset: int) -> Produced:
 async def test_accepted_when_every_batch_stands_at_its_offset(lane: Any, lease: Lease) -> None:
     """One request a batch, since a request may carry one batch a partition."""
     data, broker = lane
-    job = asyncio.create_task(data.append(ORDERS, _sends(10, 2), lease))
+    job = asyncio.create_task(data.append(DataLine(ORDERS, lease), _sends(10, 2)))
     await _turns()
     assert len(broker.sent) == 2
     broker.answer(0, orders=_ok(10))
@@ -95,7 +95,7 @@ async def test_accepted_when_every_batch_stands_at_its_offset(lane: Any, lease: 
 async def test_partitions_that_are_ready_together_share_a_request(lane: Any, lease: Lease) -> None:
     """Two partitions, one frame with both topics."""
     data, broker = lane
-    jobs = [asyncio.create_task(data.append(tp, _sends(10, 1), lease)) for tp in (ORDERS, BILLS)]
+    jobs = [asyncio.create_task(data.append(DataLine(tp, lease), _sends(10, 1))) for tp in (ORDERS, BILLS)]
     await _turns()
     assert len(broker.sent) == 1
     frame = b"".join(broker.sent[0][0])
@@ -108,7 +108,7 @@ async def test_partitions_that_are_ready_together_share_a_request(lane: Any, lea
 async def test_never_more_than_five_under_way(lane: Any, lease: Lease) -> None:
     """A broker remembers a producer's last five batches; a sixth could not be judged."""
     data, broker = lane
-    job = asyncio.create_task(data.append(ORDERS, _sends(0, 20), lease))
+    job = asyncio.create_task(data.append(DataLine(ORDERS, lease), _sends(0, 20)))
     await _turns()
     assert len(broker.sent) == MAX_IN_FLIGHT
     for n in range(20):
@@ -121,7 +121,7 @@ async def test_never_more_than_five_under_way(lane: Any, lease: Lease) -> None:
 async def test_barrier_waits_for_all_before_it(lane: Any, lease: Lease) -> None:
     """Old data goes one by one."""
     data, broker = lane
-    job = asyncio.create_task(data.append(ORDERS, _sends(0, 3, barrier=True), lease))
+    job = asyncio.create_task(data.append(DataLine(ORDERS, lease), _sends(0, 3, barrier=True)))
     for n in range(3):
         await _turns()
         assert len(broker.sent) == n + 1
@@ -132,7 +132,10 @@ async def test_barrier_waits_for_all_before_it(lane: Any, lease: Lease) -> None:
 async def test_requests_are_bounded_in_bytes(lane: Any, lease: Lease) -> None:
     """Two large batches of two partitions do not share a request."""
     data, broker = lane
-    jobs = [asyncio.create_task(data.append(tp, _sends(0, 1, size=REQUEST_BYTES), lease)) for tp in (ORDERS, BILLS)]
+    jobs = [
+        asyncio.create_task(data.append(DataLine(tp, lease), _sends(0, 1, size=REQUEST_BYTES)))
+        for tp in (ORDERS, BILLS)
+    ]
     await _turns()
     assert len(broker.sent) == 2
     broker.answer(0, orders=_ok(0))
@@ -143,7 +146,7 @@ async def test_requests_are_bounded_in_bytes(lane: Any, lease: Lease) -> None:
 async def test_displaced_ends_it_and_sends_nothing_more(lane: Any, lease: Lease) -> None:
     """An acknowledgement at another offset means a foreign writer."""
     data, broker = lane
-    job = asyncio.create_task(data.append(ORDERS, _sends(0, 20), lease))
+    job = asyncio.create_task(data.append(DataLine(ORDERS, lease), _sends(0, 20)))
     await _turns()
     broker.answer(0, orders=_ok(7))
     for n in range(1, MAX_IN_FLIGHT):
@@ -155,7 +158,7 @@ async def test_displaced_ends_it_and_sends_nothing_more(lane: Any, lease: Lease)
 async def test_displaced_behind_a_refused_request_is_seen(lane: Any, lease: Lease) -> None:
     """Every acknowledgement is compared, also behind a failed one."""
     data, broker = lane
-    job = asyncio.create_task(data.append(ORDERS, _sends(0, 2), lease))
+    job = asyncio.create_task(data.append(DataLine(ORDERS, lease), _sends(0, 2)))
     await _turns()
     broker.answer(0, orders=Produced(19, -1, ""))
     broker.answer(1, orders=_ok(0))
@@ -165,7 +168,7 @@ async def test_displaced_behind_a_refused_request_is_seen(lane: Any, lease: Leas
 async def test_first_refusal_is_the_one_told(lane: Any, lease: Lease) -> None:
     """What is refused behind it for its sequence is only the consequence."""
     data, broker = lane
-    job = asyncio.create_task(data.append(ORDERS, _sends(0, 2), lease))
+    job = asyncio.create_task(data.append(DataLine(ORDERS, lease), _sends(0, 2)))
     await _turns()
     broker.answer(0, orders=Produced(10, -1, "too large"))
     broker.answer(1, orders=Produced(45, -1, ""))
@@ -176,7 +179,7 @@ async def test_first_refusal_is_the_one_told(lane: Any, lease: Lease) -> None:
 async def test_codes_that_may_hide_an_append_are_unknown(lane: Any, lease: Lease, code: int) -> None:
     """A deposed leader, a timeout, too few replicas after the append, and whatever nobody knows."""
     data, broker = lane
-    job = asyncio.create_task(data.append(ORDERS, _sends(0, 1), lease))
+    job = asyncio.create_task(data.append(DataLine(ORDERS, lease), _sends(0, 1)))
     await _turns()
     broker.answer(0, orders=Produced(code, -1, ""))
     answer = await job
@@ -187,7 +190,7 @@ async def test_codes_that_may_hide_an_append_are_unknown(lane: Any, lease: Lease
 async def test_lost_connection_is_unknown_for_all_under_way(lane: Any, lease: Lease) -> None:
     """Nothing is sent again from here."""
     data, broker = lane
-    job = asyncio.create_task(data.append(ORDERS, _sends(0, 9), lease))
+    job = asyncio.create_task(data.append(DataLine(ORDERS, lease), _sends(0, 9)))
     await _turns()
     broker.reset()
     answer = await job
@@ -203,7 +206,7 @@ async def test_lease_is_checked_before_each_request() -> None:
     lease.renewed(0.0)
     broker = FakeConnection()
     data = DataLane(broker, timeout_s=30.0)  # type: ignore[arg-type]
-    job = asyncio.create_task(data.append(ORDERS, _sends(0, 9), lease))
+    job = asyncio.create_task(data.append(DataLine(ORDERS, lease), _sends(0, 9)))
     await _turns()
     now = 10.0
     for n in range(MAX_IN_FLIGHT):
@@ -215,7 +218,7 @@ async def test_lease_is_checked_before_each_request() -> None:
 async def test_cancelled_job_sends_nothing_more(lane: Any, lease: Lease) -> None:
     """What is under way cannot be called back, but nothing follows it."""
     data, broker = lane
-    job = asyncio.create_task(data.append(ORDERS, _sends(0, 9), lease))
+    job = asyncio.create_task(data.append(DataLine(ORDERS, lease), _sends(0, 9)))
     await _turns()
     job.cancel()
     await asyncio.gather(job, return_exceptions=True)
@@ -225,10 +228,74 @@ async def test_cancelled_job_sends_nothing_more(lane: Any, lease: Lease) -> None
     assert len(broker.sent) == MAX_IN_FLIGHT
 
 
+async def test_plans_follow_each_other_without_a_pause(lane: Any, lease: Lease) -> None:
+    """Each is answered when its own batches are, and those of the second leave before the first is answered."""
+    data, broker = lane
+    line = DataLine(ORDERS, lease)
+    first = asyncio.create_task(data.append(line, _sends(0, 2)))
+    second = asyncio.create_task(data.append(line, _sends(2, 2)))
+    await _turns()
+    assert len(broker.sent) == 4
+    broker.answer(0, orders=_ok(0))
+    broker.answer(1, orders=_ok(1))
+    assert await first == Accepted()
+    assert not second.done()
+    broker.answer(2, orders=_ok(2))
+    broker.answer(3, orders=_ok(3))
+    assert await second == Accepted()
+
+
+async def test_failure_of_one_plan_is_that_of_all_behind_it(lane: Any, lease: Lease) -> None:
+    """Told once everything is answered, the gravest first; and nothing is sent on that line any more."""
+    data, broker = lane
+    line = DataLine(ORDERS, lease)
+    first = asyncio.create_task(data.append(line, _sends(0, 1)))
+    second = asyncio.create_task(data.append(line, _sends(1, 9)))
+    await _turns()
+    broker.answer(0, orders=Produced(19, -1, ""))
+    await _turns()
+    assert not first.done()
+    for n in range(1, MAX_IN_FLIGHT):
+        broker.answer(n, orders=_ok(n + 6))
+    assert await first == await second == Displaced(expected=1, found=7)
+    assert await data.append(line, _sends(10, 1)) == Displaced(expected=1, found=7)
+    assert len(broker.sent) == MAX_IN_FLIGHT
+
+
+async def test_line_with_something_under_way_goes_on_over_no_other_connection(lane: Any, lease: Lease) -> None:
+    """Parallel connections would reorder a producer's batches."""
+    data, broker = lane
+    line = DataLine(ORDERS, lease)
+    first = asyncio.create_task(data.append(line, _sends(0, 1)))
+    await _turns()
+    other = FakeConnection()
+    second = asyncio.create_task(DataLane(other, timeout_s=30.0).append(line, _sends(1, 1)))  # type: ignore[arg-type]
+    await _turns()
+    assert other.sent == []
+    broker.answer(0, orders=_ok(0))
+    assert isinstance(await first, Unknown)
+    assert isinstance(await second, Unknown)
+
+
+async def test_line_at_rest_may_change_its_lane(lane: Any, lease: Lease) -> None:
+    """A connection that was closed for idleness is replaced."""
+    data, broker = lane
+    line = DataLine(ORDERS, lease)
+    first = asyncio.create_task(data.append(line, _sends(0, 1)))
+    await _turns()
+    broker.answer(0, orders=_ok(0))
+    assert await first == Accepted()
+    other = FakeConnection()
+    second = asyncio.create_task(DataLane(other, timeout_s=30.0).append(line, _sends(1, 1)))  # type: ignore[arg-type]
+    await _turns()
+    other.answer(0, orders=_ok(1))
+    assert await second == Accepted()
+
+
 async def test_missing_partition_in_the_answer_is_unknown(lane: Any, lease: Lease) -> None:
     """A broker that leaves a partition out has said nothing about it."""
     data, broker = lane
-    job = asyncio.create_task(data.append(ORDERS, _sends(0, 1), lease))
+    job = asyncio.create_task(data.append(DataLine(ORDERS, lease), _sends(0, 1)))
     await _turns()
     broker.answer(0)
     assert isinstance(await job, Unknown)
@@ -238,7 +305,7 @@ async def test_random_schedules_keep_order_and_bounds(lane: Any, lease: Lease, m
     """Whatever the order of answers of two partitions, each partition's batches leave in order, each once."""
     data, broker = lane
     chance = make_random()
-    jobs = [asyncio.create_task(data.append(tp, _sends(0, 40), lease)) for tp in (ORDERS, BILLS)]
+    jobs = [asyncio.create_task(data.append(DataLine(tp, lease), _sends(0, 40))) for tp in (ORDERS, BILLS)]
     answered = 0
     while not all(job.done() for job in jobs):
         await asyncio.sleep(0)
@@ -263,7 +330,7 @@ def _acks(broker: FakeConnection) -> list[int]:
 async def test_one_replica_means_that_an_acknowledgement_says_all(lane: Any, lease: Lease) -> None:
     """Without a window everything goes with acks=all."""
     data, broker = lane
-    job = asyncio.create_task(data.append(ORDERS, _sends(0, 1), lease))
+    job = asyncio.create_task(data.append(DataLine(ORDERS, lease), _sends(0, 1)))
     await _turns()
     assert _acks(broker) == [-1]
     broker.answer(0, orders=_ok(0))
@@ -274,7 +341,7 @@ async def test_replicated_data_is_accepted_before_it_is_confirmed(lane: Any, lea
     """It goes with acks=1; what is confirmed waits for the high watermark."""
     data, broker = lane
     window = _window()
-    job = asyncio.create_task(data.append(ORDERS, _sends(0, 2), lease, window))
+    job = asyncio.create_task(data.append(DataLine(ORDERS, lease, window), _sends(0, 2)))
     await _turns()
     assert _acks(broker) == [1, 1]
     broker.answer(0, orders=_ok(0))
@@ -288,7 +355,7 @@ async def test_batch_before_blanks_is_confirmed_by_its_own_answer(lane: Any, lea
     data, broker = lane
     window = _window()
     first, last = _sends(0, 2)
-    job = asyncio.create_task(data.append(ORDERS, (first, last._replace(acks_all=True)), lease, window))
+    job = asyncio.create_task(data.append(DataLine(ORDERS, lease, window), (first, last._replace(acks_all=True))))
     await _turns()
     assert _acks(broker) == [1, -1]
     broker.answer(0, orders=_ok(0))
@@ -302,7 +369,9 @@ async def test_barrier_waits_for_confirmation_not_for_acknowledgement(lane: Any,
     data, broker = lane
     window = _window()
     first, last = _sends(0, 2)
-    job = asyncio.create_task(data.append(ORDERS, (first, last._replace(barrier=True, acks_all=True)), lease, window))
+    job = asyncio.create_task(
+        data.append(DataLine(ORDERS, lease, window), (first, last._replace(barrier=True, acks_all=True)))
+    )
     await _turns()
     broker.answer(0, orders=_ok(0))
     await _turns()
@@ -319,7 +388,7 @@ async def test_no_more_is_unconfirmed_than_the_window_holds(lane: Any, lease: Le
     """The rest leaves as the high watermark moves."""
     data, broker = lane
     window = _window(limit_bytes=3 * 71)
-    job = asyncio.create_task(data.append(ORDERS, _sends(0, 9), lease, window))
+    job = asyncio.create_task(data.append(DataLine(ORDERS, lease, window), _sends(0, 9)))
     for confirmed in range(9):
         await _turns()
         assert len(broker.sent) == min(9, confirmed + 3)
@@ -333,7 +402,7 @@ async def test_a_lost_leader_ends_the_job_once_all_is_answered(lane: Any, lease:
     """Nothing more is sent; the log has to be read."""
     data, broker = lane
     window = _window(limit_bytes=2 * 71)
-    job = asyncio.create_task(data.append(ORDERS, _sends(0, 5), lease, window))
+    job = asyncio.create_task(data.append(DataLine(ORDERS, lease, window), _sends(0, 5)))
     await _turns()
     window.lose("broker 1 leads no more")
     await _turns()
@@ -349,8 +418,8 @@ async def test_different_acks_share_no_request(lane: Any, lease: Lease) -> None:
     data, broker = lane
     window = _window()
     jobs = [
-        asyncio.create_task(data.append(ORDERS, _sends(0, 1), lease, window)),
-        asyncio.create_task(data.append(BILLS, _sends(0, 1), lease)),
+        asyncio.create_task(data.append(DataLine(ORDERS, lease, window), _sends(0, 1))),
+        asyncio.create_task(data.append(DataLine(BILLS, lease), _sends(0, 1))),
     ]
     await _turns()
     assert _acks(broker) == [1, -1]

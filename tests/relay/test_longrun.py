@@ -8,10 +8,11 @@ import pytest
 from twinlog.errors import RetryLater
 from twinlog.names import TopicPartition
 from twinlog.relay import longrun
+from twinlog.relay.lanes import DataLine
 from twinlog.relay.lease import Lease
 from twinlog.relay.longrun import LONG_RUN, LongRun
 from twinlog.relay.progress import Accepted, BlankStep, Displaced
-from twinlog.relay.stream import Stream
+from twinlog.relay.stream import Route, Stream
 from twinlog.wire.metadata import Leader
 from twinlog.wire.ops import Producer
 from twinlog.wire.ops_log import ListedOffset
@@ -22,7 +23,17 @@ WHERE = TopicPartition("orders", 3)
 def _run(before_long_run: Any, now: list[float]) -> LongRun:
     lease = Lease(lambda: now[0], 3.0)
     lease.renewed(0.0)
-    stream = Stream(WHERE, Leader(1, 1), lease, "fill", False, 1 << 20, before_long_run, before_long_run)
+    stream = Stream(
+        WHERE,
+        Leader(1, 1),
+        lease,
+        "fill",
+        False,
+        1 << 20,
+        before_long_run,
+        before_long_run,
+        Route(1, DataLine(WHERE, lease), 0, 0),
+    )
     cluster: Any = None
     markers: Any = None
     return LongRun(cluster, stream, BlankStep(100, LONG_RUN, 7, 3, probe=False), write_markers=markers)

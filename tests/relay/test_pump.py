@@ -1,51 +1,57 @@
-"""What turns the pump: one plan after another, the next made ahead while the one before it is under way."""
+"""What turns the pump: one plan behind another, plans of data alone without waiting for the one before."""
 
 import asyncio
 import time
+import weakref
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 
 from twinlog.batch.scan import Blank
 from twinlog.errors import TakeOverAnew
-from twinlog.relay import pump as pump_module
+from twinlog.relay.budget import Budget
 from twinlog.relay.decide import Stopped, Terms
-from twinlog.relay.inbox import Budget, Inbox
-from twinlog.relay.progress import Accepted, Answer, Forward, Nudge, Plan, Unknown
-from twinlog.relay.pump import RUNS_AT_ONCE, Pump, parted
+from twinlog.relay.inbox import Inbox
+from twinlog.relay.progress import Accepted, Answer, BlankStep, Forward, Nudge, Plan, Unknown
+from twinlog.relay.pump import PLANS_UNDER_WAY, RUNS_AT_ONCE, Pump, parted
 
 
 class FakeDestination:
-    """Keeps the plans; each `append` waits until it is told what became of it."""
+    """Keeps the plans; each `append` waits until it is told what became of it, in order."""
 
     def __init__(self) -> None:
         self.plans: list[Plan] = []
         self.came = asyncio.Event()
-        self.answers: asyncio.Queue[Answer] = asyncio.Queue()
+        self.cancelled = 0
+        self._answers: list[asyncio.Future[Answer]] = []
 
     async def append(self, _stream: object, plan: Plan) -> Answer:
         """Take a plan and wait for its answer."""
         self.plans.append(plan)
         self.came.set()
-        return await self.answers.get()
+        answer = asyncio.get_running_loop().create_future()
+        self._answers.append(answer)
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+
+    def answer(self, number: int, answer: Answer) -> None:
+        """Say what became of plan `number`."""
+        self._answers[number].set_result(answer)
 
 
 class Running:
-    """A pump at work on an inbox, and how often it has planned."""
+    """A pump at work on an inbox."""
 
-    def __init__(self, made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.destination, self.inbox = FakeDestination(), Inbox(made.where, 100, budget=Budget(1_000_000))
-        self.planned = 0
-        real = pump_module.rewrite
-
-        def counted(*args: Any, **kwargs: Any) -> Plan:
-            self.planned += 1
-            return real(*args, **kwargs)
-
-        monkeypatch.setattr(pump_module, "rewrite", counted)
+    def __init__(self, made: Any, **progress: Any) -> None:
+        self.destination = FakeDestination()
+        self.inbox = Inbox(made.where, 100, budget=Budget(1_000_000).share())
         now_ms = time.time_ns() // 1_000_000
-        progress = made.progress(100, last_timestamp_ms=now_ms)
-        self.pump = Pump(cast("Any", self.destination), cast("Any", None), progress, Terms(), guard_ms=60_000)
+        known = made.progress(100, last_timestamp_ms=now_ms, **progress)
+        self.pump = Pump(cast("Any", self.destination), cast("Any", None), known, Terms(), guard_ms=60_000)
         self.task = asyncio.create_task(self.pump.run(self.inbox))
 
     async def plans(self, count: int) -> list[Plan]:
@@ -54,63 +60,118 @@ class Running:
             while len(self.destination.plans) < count:
                 self.destination.came.clear()
                 await self.destination.came.wait()
-        for _ in range(5):
+        for _ in range(10):
             await asyncio.sleep(0)
         return self.destination.plans
 
 
-async def test_next_plan_is_made_while_one_is_under_way(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is made once, and sent only when the one before it is accepted."""
-    run = Running(made, monkeypatch)
+async def test_next_plan_is_sent_while_one_is_under_way(made: Any) -> None:
+    """It goes on where the one before it ends, and progress moves with each answer."""
+    run = Running(made)
     run.inbox.put(made.chunk(100, made.data(100)))
+    first = (await run.plans(1))[0]
     run.inbox.put(made.chunk(103, made.data(103)))
-    assert len(await run.plans(1)) == 1
-    assert run.planned == 2
-    run.destination.answers.put_nowait(Accepted())
-    first, second = await run.plans(2)
-    assert (first.after.position, second.after.position, run.planned) == (103, 106, 2)
+    second = (await run.plans(2))[1]
+    assert (first.after.position, second.after.position) == (103, 106)
     assert second.after.sequence == first.after.sequence + 3
+    assert (run.pump.progress.position, run.pump.appending) == (100, True)
+    run.destination.answer(0, Accepted())
+    await run.plans(2)
+    assert run.pump.progress.position == 103
+    run.destination.answer(1, Accepted())
+    await run.plans(2)
+    assert (run.pump.progress.position, run.pump.appending) == (106, False)
     run.task.cancel()
 
 
-async def test_what_was_made_ahead_is_dropped_after_a_failure(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of it is sent, and the position stays."""
-    run = Running(made, monkeypatch)
-    run.inbox.put(made.chunk(100, made.data(100)))
-    run.inbox.put(made.chunk(103, made.data(103)))
+class Answered(bytearray):
+    """A response's buffer that can be referred to weakly."""
+
+
+async def test_quiet_partition_keeps_nothing_in_memory(made: Any) -> None:
+    """A view of a few bytes would keep all of the response that it came in."""
+    run = Running(made)
+    buffer = Answered(made.data(100))
+    run.inbox.put(replace(made.chunk(100), records=memoryview(buffer)))
+    kept = weakref.ref(buffer)
+    del buffer
     await run.plans(1)
-    run.destination.answers.put_nowait(Unknown(100, "no answer"))
+    assert kept() is not None
+    run.destination.answer(0, Accepted())
+    run.destination.plans.clear()
+    await run.plans(0)
+    assert kept() is None
+    run.task.cancel()
+
+
+async def test_no_more_plans_are_under_way_than_the_bound(made: Any) -> None:
+    """What else was fetched waits."""
+    run = Running(made)
+    for first in range(100, 112, 3):
+        run.inbox.put(made.chunk(first, made.data(first)))
+        await run.plans(0)
+    assert len(await run.plans(PLANS_UNDER_WAY)) == PLANS_UNDER_WAY
+    run.destination.answer(0, Accepted())
+    assert len(await run.plans(PLANS_UNDER_WAY + 1)) == PLANS_UNDER_WAY + 1
+    run.task.cancel()
+
+
+async def test_nothing_is_sent_behind_a_failure(made: Any) -> None:
+    """The position stays where the last accepted plan ends; the destination's line answers for what was ahead."""
+    run = Running(made)
+    run.inbox.put(made.chunk(100, made.data(100)))
+    await run.plans(1)
+    run.inbox.put(made.chunk(103, made.data(103)))
+    await run.plans(2)
+    run.destination.answer(0, Unknown(100, "no answer"))
+    run.destination.answer(1, Unknown(100, "no answer"))
     with pytest.raises(TakeOverAnew):
         await run.task
-    assert len(run.destination.plans) == 1
     assert run.pump.progress.position == 100
+    assert len(run.destination.plans) == 2
 
 
-async def test_a_nudge_goes_before_what_was_made_ahead(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asked to stop, the pump ends behind the plan under way."""
-    run = Running(made, monkeypatch)
+async def test_blanks_wait_for_all_before_them_and_all_behind_waits_for_them(made: Any) -> None:
+    """A marker is the one append that the broker cannot judge."""
+    run = Running(made)
     run.inbox.put(made.chunk(100, made.data(100)))
-    run.inbox.put(made.chunk(103, made.data(103)))
+    await run.plans(1)
+    run.inbox.put(made.chunk(103, made.data(105), last_stable_offset=108))
+    assert len(await run.plans(1)) == 1
+    run.destination.answer(0, Accepted())
+    plan = (await run.plans(2))[1]
+    assert isinstance(plan.steps[0], BlankStep)
+    run.inbox.put(made.chunk(108, made.data(108)))
+    assert len(await run.plans(2)) == 2
+    run.destination.answer(1, Accepted())
+    assert (await run.plans(3))[2].after.position == 111
+    run.task.cancel()
+
+
+async def test_a_request_to_stop_goes_before_what_waits_and_behind_what_is_under_way(made: Any) -> None:
+    """Nothing is left under way at an end in order."""
+    run = Running(made)
+    run.inbox.put(made.chunk(100, made.data(100)))
     await run.plans(1)
     run.inbox.nudge(Nudge())
-    run.destination.answers.put_nowait(Accepted())
+    await run.plans(1)
+    assert not run.task.done()
+    run.destination.answer(0, Accepted())
     with pytest.raises(Stopped):
         await run.task
     assert run.pump.progress.position == 103
-    assert len(run.destination.plans) == 1
 
 
-async def test_an_old_plan_is_made_anew(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether a producer is still remembered is judged by the time of sending."""
-    run = Running(made, monkeypatch)
+async def test_cancelled_pump_leaves_nothing_running(made: Any) -> None:
+    """What is under way is told that nothing may follow it."""
+    run = Running(made)
     run.inbox.put(made.chunk(100, made.data(100)))
-    run.inbox.put(made.chunk(103, made.data(103)))
     await run.plans(1)
-    monkeypatch.setattr(pump_module, "AHEAD_GOOD_MS", -1)
-    run.destination.answers.put_nowait(Accepted())
-    assert (await run.plans(2))[1].after.position == 106
-    assert run.planned == 3
+    run.inbox.put(made.chunk(103, made.data(103)))
+    await run.plans(2)
     run.task.cancel()
+    await asyncio.gather(run.task, return_exceptions=True)
+    assert run.destination.cancelled == 2
 
 
 def test_many_runs_of_blanks_are_written_in_parts() -> None:

@@ -43,3 +43,23 @@ def test_changed_record_is_a_difference_in_any_topic() -> None:
     changed = Data(encode([Record(100, 1_000_000, b"other", b"v", ())], codec=0))
     with pytest.raises(PartitionFailed, match="offset 100"):
         _compare(WHERE, [_batch(100)], [changed], (100, 100), compacted=Compacted(None))
+
+
+@pytest.mark.parametrize("hidden", [Blank(100, 100), Blank(90, 105)])
+def test_marker_where_the_source_has_a_record_is_not_compaction(hidden: Blank) -> None:
+    """A surplus marker stands there; the cleaner would have left nothing."""
+    source, destination = [_batch(100), _batch(101, 102)], [Blank(100, 100), _batch(101, 102)]
+    compacted = Compacted(None)
+    elsewhere = [Blank(80, 85), Blank(103, 103)]
+    _compare(WHERE, source, destination, (100, 102), compacted=compacted, hidden=(elsewhere, elsewhere))
+    with pytest.raises(PartitionFailed, match="offset 100"):
+        _compare(WHERE, source, destination, (100, 102), compacted=compacted, hidden=([], [Blank(80, 85), hidden]))
+
+
+def test_record_where_the_source_has_a_marker_is_not_compaction() -> None:
+    """An offset that has a marker never had a record: the same batch was appended twice."""
+    source, destination = [Blank(100, 100), _batch(101, 102)], [_batch(100, 101, 102)]
+    compacted = Compacted(frozenset({destination[0].batch.producer_id}))
+    _compare(WHERE, source, destination, (100, 102), compacted=compacted, hidden=([Blank(99, 99)], []))
+    with pytest.raises(PartitionFailed, match="offset 100"):
+        _compare(WHERE, source, destination, (100, 102), compacted=compacted, hidden=([Blank(100, 100)], []))

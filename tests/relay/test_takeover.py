@@ -1,15 +1,19 @@
 """When the destination's log end is believed."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from twinlog.batch.records import Record, encode
 from twinlog.errors import PartitionFailed, RetryLater
 from twinlog.names import TopicPartition
 from twinlog.relay import takeover
+from twinlog.relay.progress import Progress
 from twinlog.relay.tailcheck import Sides
-from twinlog.relay.takeover import SETTLE_S, TRUE_END, settled_end
+from twinlog.relay.takeover import SETTLE_S, TRUE_END, Known, settled_end
+from twinlog.wire.ops import ActiveProducer, Producer
 
 WHERE = TopicPartition("orders", 3)
 
@@ -90,3 +94,72 @@ async def test_log_that_grows_within_the_source_is_waited_for_again() -> None:
     source: Any = _Log(lambda _: 100_000)
     with pytest.raises(RetryLater):
         await takeover._settle(Sides(source, log), WHERE, lambda: log.now)
+
+
+def _resumed(monkeypatch: pytest.MonkeyPatch, *producers: ActiveProducer, end_then: int | None = None) -> Any:
+    async def describe(*_: Any) -> tuple[ActiveProducer, ...]:
+        return producers
+
+    monkeypatch.setattr(takeover, "describe_producers", describe)
+
+    async def resume(known: Known, last: Any = None, *, end: int, filler: Producer | None = None) -> Progress:
+        lookups: Any = SimpleNamespace(
+            cluster=None, offset=_Log(lambda _: end if end_then is None else end_then).offset
+        )
+        return await takeover._resume(lookups, WHERE, known, last, end=end, filler=filler)
+
+    return resume
+
+
+def _foreign_batch() -> Any:
+    return encode([Record(9, 1_000, b"k", b"v", ())], codec=0)
+
+
+@pytest.mark.parametrize(("last", "end"), [(None, 0), (_foreign_batch(), 10)])
+async def test_every_owner_begins_a_log_alike(monkeypatch: pytest.MonkeyPatch, last: Any, end: int) -> None:
+    """A frozen owner's first batch that arrives late must be recognised as the one that its successor sends.
+
+    The epochs of markers that may be under way are skipped all the same.
+    """
+    resume = _resumed(monkeypatch)
+    for stored in (0, 2, 9):
+        progress = await resume(Known(7, producer_epoch=stored), last, end=end)
+        assert (progress.producer_id, progress.epoch, progress.sequence) == (7, 0, 0)
+        assert progress.spent_epoch > stored
+
+
+async def test_emptied_log_goes_on_as_the_leader_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retention took the last batch, not what came next."""
+    remembered = ActiveProducer(7, 4, 99, 1_000, -1, -1)
+    progress = await _resumed(monkeypatch, remembered)(Known(7, producer_epoch=4), end=50)
+    assert (progress.epoch, progress.sequence) == (4, 100)
+    assert progress.spent_epoch > 4
+
+
+async def test_emptied_log_that_ended_with_blanks_goes_on_behind_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A marker leaves its epoch, and no sequence."""
+    remembered = ActiveProducer(7, 5, -1, 1_000, 0, -1)
+    progress = await _resumed(monkeypatch, remembered)(Known(7, producer_epoch=4), end=50)
+    assert (progress.epoch, progress.sequence) == (6, 0)
+
+
+async def test_emptied_log_that_nobody_remembers_goes_on_above_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The producer was forgotten by its age."""
+    progress = await _resumed(monkeypatch)(Known(7, producer_epoch=4), end=50)
+    assert (progress.epoch, progress.sequence) == (5, 0)
+
+
+async def test_end_that_moves_while_producers_are_looked_up_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A late batch between the two answers gives a wrong sequence for a right end."""
+    remembered = ActiveProducer(7, 4, 99, 1_000, -1, -1)
+    with pytest.raises(RetryLater, match="grown beyond 50"):
+        await _resumed(monkeypatch, remembered, end_then=51)(Known(7, producer_epoch=4), end=50)
+
+
+async def test_interrupted_long_run_is_left_above_its_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind it only blanks can be under way, and theirs are below."""
+    progress = await _resumed(monkeypatch)(
+        Known(7, producer_epoch=4, long_runs=True), _foreign_batch(), end=50, filler=Producer(8, 0)
+    )
+    assert (progress.epoch, progress.sequence) == (5, 0)
+    assert progress.spent_epoch > 5

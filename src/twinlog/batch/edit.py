@@ -17,8 +17,8 @@ class Outgoing:
     """A batch to be produced: `header` then `body`, joined by whoever writes them to a socket.
 
     `first` is the offset that its first record must get, `count` its records (one an offset), `max_timestamp` the
-    highest time of a record in ms, -1 for none. One is made for every batch, and a frozen class costs four times as much
-    to make; nobody changes one.
+    highest time of a record in ms, -1 for none. One is made for every batch, and a frozen class costs four times as
+    much to make; nobody changes one.
     """
 
     header: bytes

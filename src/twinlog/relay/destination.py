@@ -2,16 +2,17 @@
 
 from dataclasses import replace
 from functools import partial
-from zlib import crc32
 
 from twinlog.errors import TwinlogError
 from twinlog.names import TopicPartition
-from twinlog.relay.lanes import DataLane
+from twinlog.relay.lanes import DataLane, DataLine, answered
+from twinlog.relay.lease import Lease
 from twinlog.relay.longrun import LONG_RUN, LongRun
 from twinlog.relay.lookups import Lookups
 from twinlog.relay.markers import MarkerJob, MarkerLane
 from twinlog.relay.progress import Accepted, Answer, BlankStep, DataStep, Plan, Unknown
-from twinlog.relay.stream import Stream
+from twinlog.relay.spread import Spread
+from twinlog.relay.stream import Route, Stream
 from twinlog.relay.watermarks import Watermarks
 from twinlog.relay.window import Window
 from twinlog.wire.cluster import Cluster
@@ -29,14 +30,28 @@ class Destination:
         self.lookups = Lookups(cluster)
         self.timeout_s = timeout_s
         self._watermarks = Watermarks(cluster)
+        self._data_spread, self._marker_spread = Spread(DATA_LANES), Spread(MARKER_LANES)
         self._data: dict[tuple[int, int], DataLane] = {}
         self._markers: dict[tuple[int, int], MarkerLane] = {}
 
     def __repr__(self) -> str:
         return f"Destination({len(self._data)} data lanes, {len(self._markers)} marker lanes)"
 
-    def open_window(self, where: TopicPartition, leader: Leader, position: int) -> Window | None:
-        """A window for what is sent with `acks=1` from `position` on; None where the partition has one replica."""
+    def open_route(self, where: TopicPartition, leader: Leader, lease: Lease, position: int) -> Route:
+        """How a stream that begins at `position` reaches `leader`; to be closed with the stream."""
+        node = leader.node
+        line = DataLine(where, lease, self._window(where, leader, position))
+        return Route(node, line, self._data_spread.take(node), self._marker_spread.take(node))
+
+    def close_route(self, route: Route) -> None:
+        """Look after what `open_route` has given no more."""
+        self._data_spread.give_back(route.node, route.data)
+        self._marker_spread.give_back(route.node, route.markers)
+        if route.line.window is not None:
+            self._watermarks.forget(route.line.window)
+
+    def _window(self, where: TopicPartition, leader: Leader, position: int) -> Window | None:
+        """A window for what is sent with `acks=1`; None where the partition has one replica."""
         topic = self.cluster.topic(where.topic)
         info = topic.partitions.get(where.partition) if topic is not None else None
         if info is None or len(info.replicas) < 2:
@@ -44,10 +59,6 @@ class Destination:
         window = Window(where, leader, position)
         self._watermarks.watch(window)
         return window
-
-    def close_window(self, window: Window) -> None:
-        """Look after `window` no more."""
-        self._watermarks.forget(window)
 
     async def append(self, stream: Stream, plan: Plan) -> Answer:
         """Write the plan's steps in order; the first answer that is not Accepted ends it."""
@@ -63,11 +74,22 @@ class Destination:
 
     async def _step(self, stream: Stream, step: DataStep | BlankStep) -> Answer:
         if isinstance(step, DataStep):
-            lane = await self._data_lane(stream)
-            return await lane.append(stream.where, step.sends, stream.lease, stream.window)
+            return await self._write_data(stream, step)
         if stream.window is None:
             return await self._blanks(stream, step)
         return await self._blanks_behind(stream, stream.window, step)
+
+    async def _write_data(self, stream: Stream, step: DataStep) -> Answer:
+        line = stream.route.line
+        async with line.turn:
+            try:
+                lane = await self._data_lane(stream)
+            except TwinlogError as error:
+                # What comes behind this must not go without it.
+                line.lose(str(error))
+                raise
+            done = lane.begin(line, step.sends)
+        return await answered(line, done)
 
     async def _blanks_behind(self, stream: Stream, window: Window, step: BlankStep) -> Answer:
         """A broker cannot judge a marker, so none is sent behind data that another leader may lack.
@@ -109,7 +131,7 @@ class Destination:
         self._data.clear()
 
     async def _data_lane(self, stream: Stream) -> DataLane:
-        key = (stream.leader.node, _lane(stream.where, DATA_LANES))
+        key = (stream.leader.node, stream.route.data)
         lane = self._data.get(key)
         if lane is not None and not lane.closed:
             return lane
@@ -120,7 +142,7 @@ class Destination:
         return lane
 
     async def _marker_lane(self, stream: Stream) -> MarkerLane:
-        key = (stream.leader.node, _lane(stream.where, MARKER_LANES))
+        key = (stream.leader.node, stream.route.markers)
         lane = self._markers.get(key)
         if lane is not None and not lane.closed:
             return lane
@@ -131,7 +153,3 @@ class Destination:
                 lane.retire()
             lane = self._markers[key] = MarkerLane(connection, timeout_s=self.timeout_s)
         return lane
-
-
-def _lane(where: TopicPartition, lanes: int) -> int:
-    return crc32(str(where).encode()) % lanes

@@ -55,36 +55,58 @@ NOT_APPENDED = frozenset(
 )
 
 
-class DataJob:
-    """The batches of one step for one partition, and what became of them."""
+class DataLine:
+    """One stream's batches on their way into its lane, in order, and what became of them.
 
-    __slots__ = ("answered", "done", "failure", "in_flight", "lease", "next", "queued", "sends", "where", "window")
+    It takes the batches of one plan behind those of another. The first failure ends it: nothing more is sent, and each
+    plan that is not answered yet gets that failure once everything under way has its answer.
+    """
 
-    def __init__(
-        self,
-        where: TopicPartition,
-        sends: tuple[Send, ...],
-        lease: Lease,
-        *,
-        window: Window | None,
-        done: asyncio.Future[Answer],
-    ) -> None:
+    __slots__ = (
+        "_behind",
+        "_marks",
+        "answered",
+        "failure",
+        "given",
+        "in_flight",
+        "lane",
+        "lease",
+        "queued",
+        "turn",
+        "unsent",
+        "where",
+        "window",
+    )
+
+    def __init__(self, where: TopicPartition, lease: Lease, window: Window | None = None) -> None:
         self.where = where
-        self.sends = sends
         self.lease = lease
         self.window = window
-        self.done = done
-        self.queued = False
-        self.next = 0
-        self.answered = 0
-        self.in_flight = 0
+        self.lane: DataLane | None = None
+        self.unsent: deque[Send] = deque()
+        self.given = self.answered = self.in_flight = 0
+        self._behind = -1
         self.failure: Answer | None = None
+        self.queued = False
+        # Plans come in the order in which they were made, also where the first has to wait for its lane to open.
+        self.turn = asyncio.Lock()
+        self._marks: deque[tuple[int, asyncio.Future[Answer]]] = deque()
+
+    def __repr__(self) -> str:
+        return f"DataLine({self.where}, {self.in_flight} in flight, {len(self.unsent)} behind them)"
+
+    def add(self, sends: tuple[Send, ...], done: asyncio.Future[Answer]) -> None:
+        """Put `sends` behind what is there; `done` gets the answer."""
+        self.given += len(sends)
+        self.unsent.extend(sends)
+        self._behind = sends[-1].batch.last + 1
+        self._marks.append((self.given, done))
 
     def may_send(self) -> bool:
         """Whether the next batch may go out now."""
-        if self.failure is not None or self.next >= len(self.sends):
+        if self.failure is not None or not self.unsent:
             return False
-        send, window = self.sends[self.next], self.window
+        send, window = self.unsent[0], self.window
         if send.barrier and self.in_flight:
             return False
         if window is None:
@@ -96,15 +118,35 @@ class DataJob:
 
     def acks(self) -> int:
         """What the next batch's acknowledgement has to mean."""
-        return ACKS_ALL if self.window is None or self.sends[self.next].acks_all else ACKS_LEADER
+        return ACKS_ALL if self.window is None or self.unsent[0].acks_all else ACKS_LEADER
 
-    def leaves(self) -> None:
-        """Count the next batch as sent."""
-        batch = self.sends[self.next].batch
-        self.next += 1
+    def leaves(self) -> Send:
+        """Count the next batch as sent, and return it."""
+        send = self.unsent.popleft()
         self.in_flight += 1
         if self.window is not None:
-            self.window.sent(batch.last + 1, batch.size)
+            self.window.sent(send.batch.last + 1, send.batch.size)
+        return send
+
+    def moves_to(self, lane: "DataLane") -> None:
+        """Note the lane; what is under way on another one, which is closed then, has no answer that counts."""
+        if self.lane is not lane and self.in_flight:
+            self.fail(Unknown(self._next_first, "its connection is closed"))
+        self.lane = lane
+
+    def give_up(self) -> None:
+        """Send nothing more, since whoever gave the batches is gone."""
+        self.fail(LeaseLost(self._next_first))
+        self.settle()
+
+    def lose(self, reason: str) -> None:
+        """Send nothing more, since what was sent may not be where it was."""
+        self.fail(Unknown(self._next_first, reason))
+        self.settle()
+
+    @property
+    def _next_first(self) -> int:
+        return self.unsent[0].batch.first if self.unsent else self._behind
 
     def fail(self, answer: Answer) -> None:
         """Keep the gravest failure: a displaced append, then an unknown outcome, then the first refusal."""
@@ -126,26 +168,32 @@ class DataJob:
             self.fail(Unknown(first, f"error {produced.code} {produced.message}".rstrip()))
 
     def settle(self) -> None:
-        """Give the answer once nothing is in flight and nothing more will be sent."""
-        if self.in_flight or self.done.done():
-            return
-        if self.failure is not None:
-            self.done.set_result(self.failure)
-        elif self.answered == len(self.sends):
-            self.done.set_result(Accepted())
+        """Give the answers that are due: those of plans that are accepted whole, or the failure once nothing is out."""
+        if self.failure is None:
+            while self._marks and self._marks[0][0] <= self.answered:
+                _answer(self._marks.popleft()[1], Accepted())
+        elif not self.in_flight:
+            self.unsent.clear()
+            while self._marks:
+                _answer(self._marks.popleft()[1], self.failure)
 
 
-Flight = list[tuple[DataJob, Send]]
+def _answer(done: asyncio.Future[Answer], answer: Answer) -> None:
+    if not done.done():
+        done.set_result(answer)
+
+
+Flight = list[tuple[DataLine, Send]]
 
 
 class DataLane:
-    """Sends the jobs given to it over one connection, in order within each partition."""
+    """Sends what the lines give it over one connection, in order within each partition."""
 
     def __init__(self, connection: Connection, *, timeout_s: float) -> None:
         self._connection = connection
         self._timeout_s = timeout_s
         self._version = connection.version_of(ProduceRequest, NEWEST_PRODUCE)
-        self._ready: deque[DataJob] = deque()
+        self._ready: deque[DataLine] = deque()
         self._in_flight = 0
         self._filling = False
         self._loop = asyncio.get_running_loop()
@@ -158,40 +206,36 @@ class DataLane:
         """Whether its connection is gone; a new lane is needed then."""
         return self._connection.closed
 
-    async def append(
-        self, where: TopicPartition, sends: tuple[Send, ...], lease: Lease, window: Window | None = None
-    ) -> Answer:
-        """Send `sends` in order and await every answer; with a `window`, as far as that has room."""
-        job = DataJob(where, sends, lease, window=window, done=self._loop.create_future())
+    async def append(self, line: DataLine, sends: tuple[Send, ...]) -> Answer:
+        """Send `sends` behind what the line has under way, as far as its window has room; await every answer."""
+        return await answered(line, self.begin(line, sends))
+
+    def begin(self, line: DataLine, sends: tuple[Send, ...]) -> asyncio.Future[Answer]:
+        """As `append`, without waiting: the future is for `answered`."""
+        line.moves_to(self)
+        done: asyncio.Future[Answer] = self._loop.create_future()
+        line.add(sends, done)
+        window = line.window
         if window is not None:
-            window.on_change = partial(self._window_changed, job)
-        self._offer(job)
+            window.on_change = partial(self._window_changed, line)
         if window is not None and window.lost is not None:
-            self._window_changed(job)
-        try:
-            return await asyncio.shield(job.done)
-        except asyncio.CancelledError:
-            # What is under way cannot be called back, but nothing more of this job may follow it.
-            job.fail(LeaseLost(sends[min(job.next, len(sends) - 1)].batch.first))
-            raise
-        finally:
-            if window is not None:
-                window.on_change = None
+            line.lose(window.lost)
+        line.settle()
+        self._offer(line)
+        return done
 
-    def _window_changed(self, job: DataJob) -> None:
-        window = job.window
-        if window is not None and window.lost is not None:
-            at = job.sends[min(job.next, len(job.sends) - 1)].batch.first
-            job.fail(Unknown(at, window.lost))
-            job.settle()
-        else:
-            self._offer(job)
+    def _window_changed(self, line: DataLine) -> None:
+        window = line.window
+        if window is None or window.lost is None:
+            self._offer(line)
+        elif line.unsent or line.in_flight:
+            line.lose(window.lost)
 
-    def _offer(self, job: DataJob) -> None:
-        """Queue the job, once, if its next batch may go out."""
-        if not job.queued and job.may_send():
-            job.queued = True
-            self._ready.append(job)
+    def _offer(self, line: DataLine) -> None:
+        """Queue the line, once, if its next batch may go out."""
+        if not line.queued and line.may_send():
+            line.queued = True
+            self._ready.append(line)
             self._fill_soon()
 
     def _fill_soon(self) -> None:
@@ -210,34 +254,37 @@ class DataLane:
     def _gather(self) -> tuple[Flight, int]:
         """The next batch of each ready partition that wants the same `acks`, up to the size of a request."""
         flight: Flight = []
-        others: list[DataJob] = []
+        others: list[DataLine] = []
         size = acks = 0
         for _ in range(len(self._ready)):
-            job = self._ready.popleft()
-            if job.failure is None and not job.lease.valid():
-                job.fail(LeaseLost(job.sends[job.next].batch.first))
-            if job.failure is not None or not job.may_send():
-                job.queued = False
-                job.settle()
+            line = self._ready.popleft()
+            if not line.may_send() or not line.lease.valid():
+                self._put_aside(line)
                 continue
-            send, wanted = job.sends[job.next], job.acks()
+            wanted, next_size = line.acks(), line.unsent[0].batch.size
             if flight and wanted != acks:
-                others.append(job)
+                others.append(line)
                 continue
-            if flight and size + send.batch.size > REQUEST_BYTES:
-                self._ready.appendleft(job)
+            if flight and size + next_size > REQUEST_BYTES:
+                self._ready.appendleft(line)
                 break
-            job.queued = False
-            flight.append((job, send))
+            line.queued = False
+            flight.append((line, line.leaves()))
             acks = wanted
-            size += send.batch.size
+            size += next_size
         self._ready.extendleft(reversed(others))
         return flight, acks
 
+    def _put_aside(self, line: DataLine) -> None:
+        line.queued = False
+        if line.failure is None and not line.lease.valid():
+            line.give_up()
+            return
+        line.settle()
+
     def _send(self, flight: Flight, acks: int) -> None:
-        for job, _ in flight:
-            job.leaves()
-            self._offer(job)
+        for line, _ in flight:
+            self._offer(line)
         chunks = encode_produce(self._version, _by_topic(flight), acks=acks, timeout_ms=int(self._timeout_s * 1000))
         try:
             answer = self._connection.submit_frame(
@@ -265,29 +312,39 @@ class DataLane:
         self._fill_soon()
 
     def _answered(self, flight: Flight, produced: dict[tuple[str, int], Produced]) -> None:
-        for job, send in flight:
-            found = produced.get(job.where)
+        for line, send in flight:
+            found = produced.get(line.where)
             if found is None:
-                job.fail(Unknown(send.batch.first, "the broker's answer leaves this partition out"))
+                line.fail(Unknown(send.batch.first, "the broker's answer leaves this partition out"))
             else:
-                job.judge(send, found)
-            self._landed(job)
+                line.judge(send, found)
+            self._landed(line)
 
     def _answered_unknown(self, flight: Flight, reason: str) -> None:
-        for job, send in flight:
-            job.fail(Unknown(send.batch.first, reason))
-            self._landed(job)
+        for line, send in flight:
+            line.fail(Unknown(send.batch.first, reason))
+            self._landed(line)
 
-    def _landed(self, job: DataJob) -> None:
-        job.in_flight -= 1
-        job.answered += 1
-        job.settle()
-        self._offer(job)
+    def _landed(self, line: DataLine) -> None:
+        line.in_flight -= 1
+        line.answered += 1
+        line.settle()
+        self._offer(line)
 
 
-def _by_topic(flight: Iterable[tuple[DataJob, Send]]) -> list[tuple[str, list[PartitionBatch]]]:
+async def answered(line: DataLine, done: asyncio.Future[Answer]) -> Answer:
+    """What became of what `DataLane.begin` was given; cancelled, nothing more of the line is sent."""
+    try:
+        return await asyncio.shield(done)
+    except asyncio.CancelledError:
+        # What is under way cannot be called back, but nothing more of this line may follow it.
+        line.give_up()
+        raise
+
+
+def _by_topic(flight: Iterable[tuple[DataLine, Send]]) -> list[tuple[str, list[PartitionBatch]]]:
     topics: dict[str, list[PartitionBatch]] = {}
-    for job, send in flight:
+    for line, send in flight:
         batch = send.batch
-        topics.setdefault(job.where.topic, []).append(PartitionBatch(job.where.partition, batch.header, batch.body))
+        topics.setdefault(line.where.topic, []).append(PartitionBatch(line.where.partition, batch.header, batch.body))
     return list(topics.items())

@@ -7,8 +7,10 @@ is made in the same synchronous step as the write to the socket.
 
 from collections.abc import Callable
 
-# Long enough for three renewals a second apart, short enough that a takeover after SIGKILL stays below 15 s.
-LEASE_S = 3.0
+# While the broker dies that coordinates the lease's transactional id, nothing is renewed until the controller has given
+# it up (9 s by default): the longer a lease, the shorter all partitions stand still then. A successor learns of a dead
+# worker after the group's session of 6 s, so that this much costs it hardly anything.
+LEASE_S = 6.0
 
 
 class Lease:

@@ -22,7 +22,7 @@ from twinlog.relay.lease import Lease
 from twinlog.relay.prefix import fill_prefix, follow_log_start
 from twinlog.relay.progress import Nudge, Progress
 from twinlog.relay.pump import Pump
-from twinlog.relay.stream import Stream
+from twinlog.relay.stream import Route, Stream
 from twinlog.relay.tailcheck import Sides
 from twinlog.relay.takeover import TRUE_END, Bounds, Known, TopicIds, take_over
 from twinlog.relay.waiting import unless
@@ -105,7 +105,7 @@ class PartitionRelay:
         self._inbox: Inbox | None = None
         self._pump: Pump | None = None
         self._progress: Progress | None = None
-        self._window: Window | None = None
+        self._route: Route | None = None
         self._behind_since: float | None = None
         # Whether something may still be under way to the destination whose outcome nobody knows.
         self.unsettled = claim.settle
@@ -124,6 +124,10 @@ class PartitionRelay:
         """The offset up to which all in-sync replicas of the destination have the log; -1 before the takeover."""
         window = self._window
         return self.position if window is None else min(self.position, window.confirmed)
+
+    @property
+    def _window(self) -> Window | None:
+        return None if self._route is None else self._route.line.window
 
     @property
     def progress(self) -> Progress | None:
@@ -154,8 +158,8 @@ class PartitionRelay:
         try:
             await self._run()
         finally:
-            if self._window is not None:
-                self._destination.close_window(self._window)
+            if self._route is not None:
+                self._destination.close_route(self._route)
 
     async def _run(self) -> None:
         settle, failures = self.claim.settle, 0
@@ -198,7 +202,7 @@ class PartitionRelay:
         except PartitionFailed as error:
             raise self._under_lease(error) from error
         self.unsettled = False
-        self._close_window()
+        self._close_route()
         self._check_lease()
         if self._known.is_new:
             await self._ledger.took_producer(progress)
@@ -225,10 +229,10 @@ class PartitionRelay:
 
     async def _bind(self, position: int) -> Stream:
         leader = await self._sides.destination.cluster.find_leader(self.where)
-        self._close_window()
-        window = self._window = self._destination.open_window(self.where, leader, position)
-        if window is not None:
-            window.on_lost = self._lost
+        self._close_route()
+        route = self._route = self._destination.open_route(self.where, leader, self._lease, position)
+        if route.line.window is not None:
+            route.line.window.on_lost = self._lost
         return Stream(
             where=self.where,
             leader=leader,
@@ -238,13 +242,13 @@ class PartitionRelay:
             max_message_bytes=self.claim.max_message_bytes,
             before_long_run=self._before_long_run,
             took_spare=self._took_spare,
-            window=window,
+            route=route,
         )
 
-    def _close_window(self) -> None:
-        if self._window is not None:
-            self._destination.close_window(self._window)
-            self._window = None
+    def _close_route(self) -> None:
+        if self._route is not None:
+            self._destination.close_route(self._route)
+            self._route = None
 
     def _lost(self, reason: str) -> None:
         self.surprise(f"{self.where}: {reason}, and offsets from {self.confirmed} on may not have outlived that")

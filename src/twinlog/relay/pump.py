@@ -1,8 +1,13 @@
-"""Turns one partition's data path: five verbs, in this order, until one of them ends it."""
+"""Turns one partition's data path: five verbs, in this order, until one of them ends it.
+
+Plans of data alone follow each other without waiting: while one is under way the next is made and sent behind it, so
+that the destination never runs out of work. Blanks are never sent ahead, nor anything behind them.
+"""
 
 import asyncio
 import time
-from dataclasses import dataclass, replace
+from collections import deque
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from twinlog.batch.scan import Blank
@@ -10,28 +15,23 @@ from twinlog.relay.confirm import confirm
 from twinlog.relay.decide import Terms, decide, forwarded
 from twinlog.relay.destination import Destination
 from twinlog.relay.inbox import Inbox
-from twinlog.relay.progress import Accepted, Fetched, Forward, Plan, Progress
+from twinlog.relay.progress import Accepted, Answer, Fetched, Forward, Plan, Progress, Verdict
 from twinlog.relay.rewrite import rewrite
 from twinlog.relay.stream import Stream
+from twinlog.relay.waiting import cancelled
 from twinlog.wire.ops import init_producer_id
 
-# A plan judges by the time at which it was made whether the destination still knows the producer.
-AHEAD_GOOD_MS = 1_000
 # Each is a round trip or two: so much may stand between a request to end and the end.
 RUNS_AT_ONCE = 100
+# One being answered, one behind it.
+PLANS_UNDER_WAY = 2
 
 
-class Ahead(NamedTuple):
-    """A plan made while the one before it was under way; good for `fetched` if the pump then stands at `before`."""
+class UnderWay(NamedTuple):
+    """A plan that is being written."""
 
-    fetched: Fetched
-    before: Progress
-    made_ms: int
     plan: Plan
-
-    def good_for(self, fetched: Fetched, progress: Progress, now_ms: int) -> bool:
-        """Whether it is what would be planned now; by identity, since nothing here ever changes."""
-        return self.fetched is fetched and self.before is progress and now_ms - self.made_ms <= AHEAD_GOOD_MS
+    answer: asyncio.Task[Answer]
 
 
 @dataclass(slots=True)
@@ -44,62 +44,97 @@ class Pump:
     terms: Terms
     guard_ms: int
     appending: bool = False
-    _ahead: Ahead | None = None
+    _under_way: deque[UnderWay] = field(default_factory=deque)
 
     async def run(self, inbox: Inbox) -> None:
         """Mirror what comes out of `inbox` until an error of ours says what to do next.
 
         Raises Stopped, RefreshLeader (the source's), TakeOverAnew, GiveWay or PartitionFailed; never returns.
         """
-        while True:
-            fetched = await inbox.get()
-            plan, rest = await self._plan(fetched)
-            await self._append(plan, inbox, last=rest is None)
-            while rest is not None and not inbox.nudged and self.progress.position == _first(rest):
-                plan, rest = await self._planned(rest)
-                await self._append(plan, inbox, last=rest is None)
+        try:
+            while True:
+                await self._turn(inbox)
+        finally:
+            # Only where this task is cancelled is something left: it cannot be called back, but nothing follows it.
+            await cancelled([under_way.answer for under_way in self._under_way])
+            self._under_way.clear()
+
+    async def _turn(self, inbox: Inbox) -> None:
+        """One value. Its names end with it: a quiet partition must not keep in memory what it has sent last."""
+        fetched = await self._fetched(inbox)
+        verdict = decide(self._planned, fetched, self.terms)
+        if not _data_alone(verdict):
+            await self._land_all()
+        await self._forward(forwarded(verdict), inbox)
+
+    @property
+    def _planned(self) -> Progress:
+        """Where it stands once everything under way is accepted."""
+        return self._under_way[-1].plan.after if self._under_way else self.progress
+
+    async def _fetched(self, inbox: Inbox) -> Fetched:
+        """The next value; meanwhile the answers to what is under way are taken as they come."""
+        while self._under_way and not (len(self._under_way) < PLANS_UNDER_WAY and inbox.waiting is not None):
+            first = self._under_way[0].answer
+            if len(self._under_way) < PLANS_UNDER_WAY:
+                await inbox.arrival_or(first)
+            else:
+                await asyncio.wait({first})
+            if first.done():
+                self._landed()
+        if not self._under_way:
             self.appending = False
             inbox.expect(self.progress.position)
+        return await inbox.get(in_use=len(self._under_way))
 
-    async def _append(self, plan: Plan, inbox: Inbox, *, last: bool) -> None:
-        if last:
-            # Two turns of the loop later, when the first requests are out: the brokers work on them meanwhile.
-            loop = asyncio.get_running_loop()
-            loop.call_soon(loop.call_soon, self._look_ahead, inbox, plan.after)
-        answer = await self.destination.append(self.stream, plan)
+    async def _forward(self, verdict: Forward, inbox: Inbox) -> None:
+        rest: Forward | None = verdict
+        while rest is not None:
+            part, rest = parted(rest)
+            blanks = sum(isinstance(item, Blank) for item in part.items)
+            self.appending = True
+            if blanks:
+                await self._keep_spare(blanks)
+            self._send(rewrite(self._planned, part, now_ms=_now_ms(), guard_ms=self.guard_ms))
+            if blanks:
+                await self._land_all()
+                if inbox.nudged or (rest is not None and self.progress.position != _first(rest)):
+                    return
+        if not self._under_way:
+            return
+        # Two turns of the loop, in which the first requests go out: brokers work on them while the next plan is made.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    def _send(self, plan: Plan) -> None:
+        if not plan.steps and self._under_way:
+            before = self._under_way.pop()
+            self._under_way.append(before._replace(plan=replace(before.plan, after=plan.after)))
+            return
+        answer = asyncio.create_task(self.destination.append(self.stream, plan))
+        self._under_way.append(UnderWay(plan, answer))
+
+    async def _land_all(self) -> None:
+        while self._under_way:
+            await asyncio.wait({self._under_way[0].answer})
+            self._landed()
+
+    def _landed(self) -> None:
+        plan, answering = self._under_way.popleft()
+        answer = answering.result()
         if not isinstance(answer, Accepted):
             self.progress = self.progress.short_of(plan, answer.first)
         self.progress = confirm(self.progress, plan, answer)
-
-    async def _plan(self, fetched: Fetched) -> tuple[Plan, Forward | None]:
-        ahead, self._ahead = self._ahead, None
-        if ahead is not None and ahead.good_for(fetched, self.progress, _now_ms()):
-            self.appending = True
-            return ahead.plan, None
-        verdict = forwarded(decide(self.progress, fetched, self.terms))
-        self.appending = True
-        return await self._planned(verdict)
-
-    async def _planned(self, verdict: Forward) -> tuple[Plan, Forward | None]:
-        part, rest = parted(verdict)
-        await self._keep_spare(sum(isinstance(item, Blank) for item in part.items))
-        return rewrite(self.progress, part, now_ms=_now_ms(), guard_ms=self.guard_ms), rest
-
-    def _look_ahead(self, inbox: Inbox, after: Progress) -> None:
-        """Make the next plan, if it is one of data alone; whatever else comes next is judged in its turn."""
-        fetched = inbox.waiting
-        if fetched is None:
-            return
-        verdict, now_ms = decide(after, fetched, self.terms), _now_ms()
-        if isinstance(verdict, Forward) and not any(isinstance(item, Blank) for item in verdict.items):
-            plan = rewrite(after, verdict, now_ms=now_ms, guard_ms=self.guard_ms)
-            self._ahead = Ahead(fetched, after, now_ms, plan)
 
     async def _keep_spare(self, blanks: int) -> None:
         if self.progress.wants_spare(blanks):
             fresh = await init_producer_id(self.destination.cluster)
             self.progress = self.progress.with_spare(fresh.id)
             await self.stream.took_spare(self.progress)
+
+
+def _data_alone(verdict: Verdict) -> bool:
+    return isinstance(verdict, Forward) and not any(isinstance(item, Blank) for item in verdict.items)
 
 
 def parted(verdict: Forward) -> tuple[Forward, Forward | None]:

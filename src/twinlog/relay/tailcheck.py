@@ -1,7 +1,9 @@
 """Compares the destination's tail with the source before more is written: data with data, blank with blank."""
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from twinlog.batch.compare import differences, unmatched
 from twinlog.batch.scan import Blank, Data, Scan, batches, readable
@@ -38,6 +40,17 @@ class Compacted:
     producers: frozenset[int] | None
 
 
+class _Read(NamedTuple):
+    """What one side says of a range: what a reader finds, and the leader epoch of the batch before its end.
+
+    `hidden` are the offsets, in order, at which something stands that no reader sees: markers and aborted records.
+    """
+
+    scan: Scan
+    epoch: int
+    hidden: Sequence[Blank]
+
+
 async def check_tail(
     sides: Sides, where: TopicPartition, first: int, end: int, *, compacted: Compacted | None = None
 ) -> int:
@@ -49,16 +62,22 @@ async def check_tail(
     """
     position, epoch = first, -1
     while position < end:
-        source, last = await _scan(sides.source.cluster, where, position, end=end, side="source")
-        destination, _ = await _scan(sides.destination.cluster, where, position, end=end, side="destination")
-        reached = min(source.next_offset, destination.next_offset, end)
-        if source.next_offset <= position:
+        source = await _read(sides.source.cluster, where, position, end=end, side="source")
+        destination = await _read(sides.destination.cluster, where, position, end=end, side="destination")
+        reached = min(source.scan.next_offset, destination.scan.next_offset, end)
+        if source.scan.next_offset <= position:
             raise SourceBehind(where, position, end)
-        if destination.next_offset <= position:
+        if destination.scan.next_offset <= position:
             raise RetryLater(f"{where}: the destination's log cannot be read at offset {position} below its end {end}")
-        _compare(where, source.items, destination.items, (position, reached - 1), compacted=compacted)
-        position = reached
-        epoch = last
+        _compare(
+            where,
+            source.scan.items,
+            destination.scan.items,
+            (position, reached - 1),
+            compacted=compacted,
+            hidden=(source.hidden, destination.hidden),
+        )
+        position, epoch = reached, source.epoch
     return epoch
 
 
@@ -69,10 +88,11 @@ def _compare(
     span: tuple[int, int],
     *,
     compacted: Compacted | None,
+    hidden: tuple[Sequence[Blank], Sequence[Blank]] = ((), ()),
 ) -> None:
     first, last = span
     found = differences(source, destination, first=first, last=last, limit=SHOWN, where=where)
-    if not found.total or (compacted and _only_compacted(source, destination, span, compacted)):
+    if not found.total or (compacted and _only_compacted(source, destination, span, compacted, hidden=hidden)):
         return
     shown = "; ".join(str(difference) for difference in found.listed)
     raise PartitionFailed(
@@ -84,10 +104,19 @@ def _compare(
 
 
 def _only_compacted(
-    source: Sequence[Data | Blank], destination: Sequence[Data | Blank], span: tuple[int, int], compacted: Compacted
+    source: Sequence[Data | Blank],
+    destination: Sequence[Data | Blank],
+    span: tuple[int, int],
+    compacted: Compacted,
+    *,
+    hidden: tuple[Sequence[Blank], Sequence[Blank]],
 ) -> bool:
     left = unmatched(source, destination, first=span[0], last=span[1])
-    if left.source.keys() & left.destination.keys():
+    at_source, at_destination = hidden
+    # The cleaner leaves holes. Where one side has a marker or an aborted record, a record of the other one is surplus,
+    # or has been overtaken by a surplus marker.
+    overlaid = _any_in(left.source.keys(), at_destination) or _any_in(left.destination.keys(), at_source)
+    if overlaid or left.source.keys() & left.destination.keys():
         return False
     if not left.destination or compacted.producers is None:
         return True
@@ -95,11 +124,27 @@ def _only_compacted(
     return all(isinstance(batch, Batch) and batch.producer_id in compacted.producers for batch in batches)
 
 
-async def _scan(cluster: Cluster, where: TopicPartition, position: int, *, end: int, side: str) -> tuple[Scan, int]:
+def _any_in(offsets: Collection[int], spans: Sequence[Blank]) -> bool:
+    firsts = [span.first for span in spans]
+    places = ((offset, bisect_right(firsts, offset) - 1) for offset in offsets)
+    return any(at >= 0 and offset <= spans[at].last for offset, at in places)
+
+
+async def _read(cluster: Cluster, where: TopicPartition, position: int, *, end: int, side: str) -> _Read:
     chunk = await read_log(cluster, where, position, max_bytes=READ_BYTES, read_committed=True)
     if chunk.error:
         raise RetryLater(f"{where}: the {side} answers {code_name(chunk.error)} when read at offset {position}")
-    return scan_of(where, chunk, position, end), _epoch_before(chunk, where, end)
+    scan = scan_of(where, chunk, position, end)
+    return _Read(scan, _epoch_before(chunk, where, end), _hidden(chunk, where, scan))
+
+
+def _hidden(chunk: LogChunk, where: TopicPartition, scan: Scan) -> list[Blank]:
+    seen = {item.batch.base_offset for item in scan.items if isinstance(item, Data) and isinstance(item.batch, Batch)}
+    return [
+        Blank(batch.base_offset, batch.last_offset)
+        for batch in batches(chunk.records, where, check=False)
+        if isinstance(batch, Batch) and batch.count and batch.base_offset not in seen
+    ]
 
 
 def _epoch_before(chunk: LogChunk, where: TopicPartition, end: int) -> int:

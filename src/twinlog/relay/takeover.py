@@ -27,6 +27,7 @@ from twinlog.wire.ops import (
     DEBUGGER,
     EARLIEST,
     LATEST,
+    ActiveProducer,
     Producer,
     describe_producers,
     init_producer_id,
@@ -46,8 +47,6 @@ LAST_STABLE = Question(LATEST, read_committed=True)
 PROMPT_S = 1.0
 # A former owner's first run of blanks, one epoch up, may not have arrived yet: it has to be fenced by ours.
 EPOCHS_SKIPPED = 2
-# Where the broker cannot be asked for a producer's epoch, this far above what the state remembers.
-EPOCHS_ABOVE_STATE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +68,11 @@ class Known:
     def is_new(self) -> bool:
         """Whether nothing was ever written to this partition by a mirror."""
         return self.producer_id < 0
+
+    @property
+    def producers(self) -> frozenset[int]:
+        """The producer ids that a mirror has written this partition under; no batch without one is ours."""
+        return frozenset(one for one in (self.producer_id, self.spare_producer_id) if one >= 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +164,7 @@ async def take_over(
     last = await _last_batch(sides.destination.cluster, where, bounds)
     # Also where all was checked before, the last batch is compared: the source may have lost it and grown again.
     first = min(max(known.checked_offset, 0), bounds.end if last is None else last.base_offset)
-    own = None if known.is_new else frozenset({known.producer_id, known.spare_producer_id})
+    own = None if known.is_new else known.producers
     epoch = await check_tail(
         sides,
         where,
@@ -168,7 +172,7 @@ async def take_over(
         bounds.end,
         compacted=Compacted(own) if compacted else None,
     )
-    progress = await _resume(sides.destination.cluster, where, known, last, end=bounds.end, filler=filler)
+    progress = await _resume(sides.destination, where, known, last, end=bounds.end, filler=filler)
     log.info("%s: goes on at offset %d (source %d to %d)", where, bounds.end, bounds.source_start, bounds.source_end)
     return replace(progress, source_epoch=epoch), bounds
 
@@ -206,7 +210,7 @@ async def _abort_long_run(cluster: Cluster, fill_id: str) -> Producer:
 
 
 async def _resume(
-    cluster: Cluster,
+    destination: Lookups,
     where: TopicPartition,
     known: Known,
     last: Batch | None,
@@ -214,23 +218,35 @@ async def _resume(
     end: int,
     filler: Producer | None,
 ) -> Progress:
+    """How the log goes on. Every owner that stands at this end has to come to the same (producer id, epoch, sequence).
+
+    Else a former owner's batch that is still under way would not be recognised as the one that we send.
+    """
     if known.is_new:
         # Whoever wrote what is there (an adopted topic), its producer ids are not ours to use.
-        fresh = await init_producer_id(cluster)
+        fresh = await init_producer_id(destination.cluster)
         return Progress(where, end, fresh.id, epoch=0, sequence=0, spent_epoch=0, data_timestamp_ms=_stamp(last))
-    ours = {known.producer_id, known.spare_producer_id}
-    if last is not None and last.producer_id in ours and (filler is None or last.producer_id != filler.id):
+    if last is not None and last.producer_id in known.producers and (filler is None or last.producer_id != filler.id):
         return (_behind_marker if last.control else _behind_data)(where, end, last, known)
-    # The log's end is not ours (an adopted topic, a long run that was interrupted), though it reads as the source does.
-    floor = await _epoch_floor(cluster, where, known)
+    if filler is None and (last is not None or end == 0):
+        # Nothing of ours was ever written: an adopted topic, or an empty one. The first owner's first batch is ours.
+        return _without_log(where, end, known, last, epoch=0, sequence=0)
+    active = await _active(destination, where, known, end)
+    if active is not None and last is None and active.last_sequence >= 0:
+        sequence = next_sequence(active.last_sequence, 1)
+        return _without_log(where, end, known, last, epoch=active.epoch, sequence=sequence)
+    # A long run that was interrupted, behind which no data of ours can be; or an emptied log that ended with blanks.
+    floor = known.producer_epoch if active is None else max(known.producer_epoch, active.epoch)
+    return _without_log(where, end, known, last, epoch=floor + 1, sequence=0)
+
+
+def _without_log(
+    where: TopicPartition, end: int, known: Known, last: Batch | None, *, epoch: int, sequence: int
+) -> Progress:
+    """Where a partition stands whose log does not end with a batch of its own producer."""
+    spent = max(_skipping(max(known.producer_epoch, epoch - 1)), epoch)
     return Progress(
-        where,
-        end,
-        known.producer_id,
-        epoch=floor + 1,
-        sequence=0,
-        spent_epoch=max(_skipping(floor), floor + 1),
-        data_timestamp_ms=_stamp(last),
+        where, end, known.producer_id, epoch=epoch, sequence=sequence, spent_epoch=spent, data_timestamp_ms=_stamp(last)
     )
 
 
@@ -287,14 +303,18 @@ async def _last_batch(cluster: Cluster, where: TopicPartition, bounds: Bounds) -
     return found if isinstance(found, Batch) else None
 
 
-async def _epoch_floor(cluster: Cluster, where: TopicPartition, known: Known) -> int:
-    """The highest epoch that the producer may have used here, where the log's end no longer tells."""
+async def _active(destination: Lookups, where: TopicPartition, known: Known, end: int) -> ActiveProducer | None:
+    """What the leader remembers of our producer, where the log itself no longer tells; None for nothing.
+
+    The end is looked at once more behind it, since the two answers belong together only if nothing came in between.
+    """
     try:
-        active = await describe_producers(cluster, where)
+        active = await describe_producers(destination.cluster, where)
     except UnsupportedVersion:
-        return known.producer_epoch + EPOCHS_ABOVE_STATE
-    epochs = [producer.epoch for producer in active if producer.producer_id == known.producer_id]
-    return max([known.producer_epoch, *epochs])
+        return None
+    if await destination.offset(where, TRUE_END) != end:
+        raise RetryLater(f"{where}: the destination's log has grown beyond {end} while its producers were looked up")
+    return next((producer for producer in active if producer.producer_id == known.producer_id), None)
 
 
 def _stamp(last: Batch | None) -> int | None:

@@ -6,6 +6,7 @@ as in Kafka's `ProduceRequest.json` (versions 3 to 11) and `WriteTxnMarkersReque
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
 
@@ -49,6 +50,7 @@ class MarkerRun:
     coordinator_epoch: int = 0
 
 
+@lru_cache(maxsize=4096)
 def uvarint(value: int) -> bytes:
     """An unsigned varint, as flexible versions use for lengths (KIP-482)."""
     out = bytearray()
@@ -135,6 +137,7 @@ def _plain_marker(run: MarkerRun) -> bytes:
     )
 
 
+@lru_cache(maxsize=4096)
 def _compact(text: str | None) -> bytes:
     if text is None:
         return b"\x00"
