@@ -46,7 +46,7 @@ CHANGES: st.SearchStrategy[Change] = st.one_of(
         previous_state=st.sampled_from(PartitionState),
         source_topic_id=UUIDS,
     ),
-    st.builds(ShardRecord, NUMBERS, TEXT, st.booleans()),
+    st.builds(ShardRecord, NUMBERS, TEXT, st.booleans(), st.booleans()),
     st.builds(WorkerRecord, TEXT, TEXT, NUMBERS, NUMBERS, NUMBERS),
     st.builds(ProgressRecord, NUMBERS, TEXT, NUMBERS, st.lists(FIGURES, max_size=3).map(tuple)),
     st.builds(lambda shard: Tombstone(("shard", shard)), NUMBERS),
@@ -71,9 +71,9 @@ def test_bytes_are_as_people_read_them() -> None:
         '"long_runs":false,"previous_state":"UNKNOWN","producer_epoch":-1,"producer_id":-1,"retry_attempt":-1,'
         '"source_topic_id":"AAAAAAAAAAAAAAAAAAAAAA","spare_producer_id":-1,"state":"FAILED","version":0}'.encode(),
     )
-    figure = Figure("m", "t", 3, 0, 9, 8, 0, 7, waiting_for_transaction=True)
+    figure = Figure("m", "t", 3, 0, 9, 8, 0, 7, waiting_for_transaction=True, life=6)
     assert encode(ProgressRecord(4, "w", 5, (figure,)))[1] == (
-        b'{"at_ms":5,"figures":[["m","t",3,0,9,8,0,7,true]],"version":0,"worker":"w"}'
+        b'{"at_ms":5,"figures":[["m","t",3,0,9,8,0,7,true,6]],"version":0,"worker":"w"}'
     )
     assert encode(MirrorRecord("m", {"b": "2", "a": "1"}, "")) == (
         b'["mirror","m"]',
@@ -95,10 +95,24 @@ def test_unknown_fields_are_ignored_and_missing_ones_take_their_default() -> Non
     """Rule 1: a field that older programs may overlook needs no new version."""
     assert decode(b'["shard",3]', value_of(SHARD, colour="red")) == SHARD
     assert decode(b'["shard",3]', value_of(SHARD, released=None)) == ShardRecord(3, "w", released=False)
-    row = ["m", "t", 3, 0, 9, 8, 0, 7, True, "a later column"]
-    progress = decode(b'["progress",1]', value_of(ProgressRecord(1, "w", 5), figures=[row]))
+    rows = [["m", "t", 3, 0, 9, 8, 0, 7, True, 6, "a later column"], ["m", "t", 4, 0, 9, 8, 0, 7, True]]
+    progress = decode(b'["progress",1]', value_of(ProgressRecord(1, "w", 5), figures=rows))
     assert isinstance(progress, ProgressRecord)
-    assert progress.figures == (Figure("m", "t", 3, 0, 9, 8, 0, 7, waiting_for_transaction=True),)
+    assert progress.figures == (
+        Figure("m", "t", 3, 0, 9, 8, 0, 7, waiting_for_transaction=True, life=6),
+        Figure("m", "t", 4, 0, 9, 8, 0, 7, waiting_for_transaction=True, life=0),
+    )
+
+
+def test_a_program_that_overlooks_unsettled_takes_the_shard_for_held() -> None:
+    """It fences the worker and settles, which is slower and as safe: so the field needs no new version."""
+    given_up = ShardRecord(3, "w", unsettled=True)
+    key, value = encode(given_up)
+    assert decode(key, value) == given_up
+    assert not given_up.held
+    overlooked = decode(key, value_of(given_up, unsettled=None))
+    assert overlooked == ShardRecord(3, "w")
+    assert ShardRecord(3, "w").held
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,10 @@
 """Where records lie: a stored format, so the numbers themselves are pinned."""
 
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+from zlib import crc32
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,10 +33,45 @@ RECORDS: tuple[Change, ...] = (
 )
 
 
+# What the group makes of 50 shards when a second, third and fourth worker joins, when one of the four leaves and when
+# four come at once, each as ranges of shards; as librdkafka's cooperative-sticky assignor did it.
+BY_TWO = ([*range(25, 50)], [*range(25)])
+BY_THREE = ([*range(33, 50)], [*range(8, 25)], [*range(8), *range(25, 33)])
+BY_FOUR = (
+    [*range(37, 50)],
+    [*range(12, 25)],
+    [*range(4, 8), *range(25, 33)],
+    [*range(4), *range(8, 12), *range(33, 37)],
+)
+LEFT = (
+    [*range(12, 25), 38, 41, 44, 47],
+    [*range(4, 8), *range(25, 33), 37, 40, 43, 46, 49],
+    [*range(4), *range(8, 12), *range(33, 37), 39, 42, 45, 48],
+)
+AT_ONCE = tuple([*range(first, 50, 4)] for first in range(4))
+
+
 def test_the_hash_never_changes() -> None:
-    """Known names hash to known shards, in every release and process (crc32)."""
-    assert shard_of("my-mirror", "my-topic", 3, 50) == 3917649590 % 50
+    """Known names hash to known shards, in every release and process (crc32, then steps of 31)."""
+    assert shard_of("my-mirror", "my-topic", 0, 50) == crc32(b"my-mirror/my-topic") % 50
+    assert [shard_of("my-mirror", "my-topic", partition, 50) for partition in range(4)] == [21, 2, 33, 14]
     assert mirror_shard("my-mirror", 50) == 3157596755 % 50
+
+
+@pytest.mark.parametrize(("owners", "most"), [(BY_TWO, 34), (BY_THREE, 24), (BY_FOUR, 19), (LEFT, 25), (AT_ONCE, 19)])
+def test_a_topic_of_64_partitions_is_shared_evenly(owners: Sequence[Sequence[int]], most: int) -> None:
+    """However the group cuts the circle of shards, no worker has much more of any one topic than the others."""
+    assert sorted(itertools.chain(*owners)) == list(range(50))
+    owner_of = {shard: number for number, shards in enumerate(owners) for shard in shards}
+    for number in range(200):
+        counts = Counter(owner_of[shard_of("m", f"topic-{number}", partition, 50)] for partition in range(64))
+        assert max(counts.values()) <= most, (number, counts)
+
+
+def test_every_number_of_shards_is_used_whole() -> None:
+    """A topic of as many partitions as there are shards has one in each, whatever their number."""
+    for shards in range(1, 130):
+        assert {shard_of("m", "t", partition, shards) for partition in range(shards)} == set(range(shards))
 
 
 def test_each_record_lies_with_its_owner() -> None:

@@ -2,20 +2,26 @@
 
 import contextlib
 import random
+import shutil
 import signal
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
 from typing import Final, Self
+from unittest.mock import patch
 
 from confluent_kafka import ElectionType, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
-from tests.real.mirroring import Mirror, Worker
+from tests.real import mirroring
+from tests.real.mirroring import WORKER, Mirror, Worker
 
 from twinlog.control.lifecycle import DesiredState, PartitionState
 from twinlog.control.sharding import shard_of
-from twinlog.testing.checker import assert_identical
+from twinlog.testing.checker import Report, assert_identical, compare
 from twinlog.testing.kafka import LocalKafka
 from twinlog.testing.proxy import BrokerProxy, Direction
 
@@ -38,23 +44,37 @@ class FaultyMirror(Mirror):
         configs: Mapping[str, str] = {"bootstrap.servers": source_address} if source_address else {}
         super().__init__(source, destination, configs=configs, workers=workers)
         self._worker_bootstrap = destination_address or destination.bootstrap
+        self.watched: set[str] = set()
 
-    def start_worker(self) -> Worker:
-        """Start one more worker on the destination."""
-        worker = Worker(self._worker_bootstrap)
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._keep_evidence()
+        super().__exit__(kind, error, trace)
+
+    def start_worker(self, script: str = WORKER) -> Worker:
+        """Start one more worker on the destination, by a script of its own if need be."""
+        with patch.object(mirroring, "WORKER", script):
+            worker = Worker(self._worker_bootstrap)
         self.workers.append(worker)
         return worker
+
+    def create(self, topic: str, **options: object) -> None:
+        """As `Mirror.create`; where the test fails, the topic's logs are kept."""
+        self.watched.add(topic)
+        super().create(topic, **options)  # type: ignore[arg-type]  # they are those of the method above
 
     def owners(self, topic: str, partitions: int) -> dict[int, str]:
         """The worker that has claimed each partition and not given it up, by its id."""
         assert self._log is not None
         shards = {p: self._image.shards.get(shard_of(self.name, topic, p, self._log.shards)) for p in range(partitions)}
-        return {p: shard.worker for p, shard in shards.items() if shard is not None and not shard.released}
+        return {p: shard.worker for p, shard in shards.items() if shard is not None and shard.held}
 
     def shards_of(self, worker: Worker) -> int:
         """How many shards a worker has claimed; how many partitions these hold is a matter of hashes."""
         ids = {record.worker for record in self._image.workers.values() if record.pid == worker.pid}
-        return sum(shard.worker in ids and not shard.released for shard in self._image.shards.values())
+        return sum(shard.worker in ids and shard.held for shard in self._image.shards.values())
 
     def pids(self) -> dict[str, int]:
         """The process of each worker that has a record, by its id."""
@@ -75,6 +95,46 @@ class FaultyMirror(Mirror):
         """Wait until the destination has caught up, let the independent checker compare, return the records."""
         self.wait_level(topic, timeout_s=timeout_s)
         return assert_identical(self.source, self.destination, topic).source_records
+
+    def failed(self, topic: str) -> list[int]:
+        """The partitions that are FAILED."""
+        return [p for p, state in self.states(topic).items() if state is PartitionState.FAILED]
+
+    def assert_twins_or_failed(self, topic: str, *, timeout_s: float = CAUGHT_UP_S) -> Report:
+        """Wait until every partition is level or FAILED; only those that are FAILED may differ."""
+
+        def level() -> bool:
+            wanted, reached, states = self.ends(topic, at_source=True), self.ends(topic), self.states(topic)
+            behind = [p for p, end in wanted.items() if states[p] is not PartitionState.FAILED and reached[p] != end]
+            return not behind
+
+        self.wait_for(
+            level,
+            lambda: f"level or FAILED: {self.ends(topic, at_source=True)}, {self.ends(topic)}, {self.states(topic)}",
+            timeout_s,
+        )
+        report = compare(self.source, self.destination, topic)
+        silent = report.differing - set(self.failed(topic))
+        assert not silent, f"partitions {sorted(silent)} differ and are not FAILED: {report}"
+        return report
+
+    def leaders(self, topic: str) -> dict[int, int]:
+        """The broker that leads each partition at the destination, as the cluster says now; -1 for none."""
+        told = self.run(self.clusters[1].topics([topic]))[topic]
+        return {number: partition.leader for number, partition in told.partitions.items()}
+
+    def _keep_evidence(self) -> None:
+        """Copy what tells how it came about: workers' and brokers' logs, and the topics' own logs on both sides."""
+        folder = Path(tempfile.mkdtemp(prefix="twinlog-failed-"))
+        for worker in self.workers:
+            shutil.copy(worker.log_path, folder)
+        for side, cluster in (("source", self.source), ("destination", self.destination)):
+            (folder / f"{side}.log").write_text(cluster.log_text(), "utf-8")
+            for number, topic in ((number, topic) for number in cluster.brokers for topic in self.watched):
+                for log in cluster.data_dir(number).glob(f"{topic}-*"):
+                    with contextlib.suppress(OSError, shutil.Error):  # a segment may be deleted meanwhile
+                        shutil.copytree(log, folder / f"{side}-{number}" / log.name)
+        print(f"logs of workers and brokers, and the topics' own, are kept in {folder}")
 
 
 def freeze(worker: Worker) -> None:

@@ -3,16 +3,18 @@
 import time
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
-from twinlog.control.records import ProgressRecord
+from twinlog.control.records import ProgressRecord, topics_life
 from twinlog.relay.inbox import SourceFigures
 from twinlog.service.figures import REPEAT_S, Figures
 
 
 def _supervisor(position: int, figures: SourceFigures) -> Any:
-    relay = SimpleNamespace(position=position, confirmed=position, figures=figures, destination_start=0)
+    claim = SimpleNamespace(source_topic_id=UUID(int=6), destination_topic_id=UUID(int=5))
+    relay = SimpleNamespace(position=position, confirmed=position, figures=figures, destination_start=0, claim=claim)
     return SimpleNamespace(mirror="m", topic="t", partition=0, relay=relay)
 
 
@@ -64,3 +66,9 @@ def test_source_that_says_nothing_makes_the_figures_old(monkeypatch: pytest.Monk
     (fresh,) = _figures(_supervisor(5, SourceFigures(0, 5, 5, told_at=99.9))).due()
     assert isinstance(fresh, ProgressRecord)
     assert now_ms - fresh.at_ms < 1_000
+
+
+def test_figures_say_which_topics_they_are_about() -> None:
+    """A topic that is started anew under its old name has other ids, and other figures."""
+    assert _one(_figures(_supervisor(5, SourceFigures(0, 5, 5)))).life == topics_life(UUID(int=6), UUID(int=5))
+    assert topics_life(UUID(int=6), UUID(int=5)) != topics_life(UUID(int=6), UUID(int=4))

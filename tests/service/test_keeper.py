@@ -8,7 +8,7 @@ import pytest
 
 from twinlog.control.records import Change, ShardRecord, WorkerRecord
 from twinlog.errors import GiveWay, UnknownOutcome
-from twinlog.relay.lease import Lease
+from twinlog.relay.lease import LEASE_S, Lease
 from twinlog.service import keeper as module
 from twinlog.service.keeper import Keeper
 from twinlog.state.writer import Committed
@@ -68,7 +68,7 @@ async def _end(task: "asyncio.Task[None]") -> None:
 async def test_renewal_counts_from_when_it_began(bench: _Bench) -> None:
     """The first turn makes the lease valid, from the commit's beginning on."""
     task = await _running(bench)
-    assert bench.lease.remaining_s() == pytest.approx(3.0)
+    assert bench.lease.remaining_s() == pytest.approx(LEASE_S)
     assert isinstance(bench.writer.commits[0][-1], WorkerRecord)
     await _end(task)
 
@@ -89,6 +89,21 @@ async def test_put_returns_only_after_the_commit(bench: _Bench) -> None:
     record = ShardRecord(3, "w1")
     await bench.keeper.put(record)
     assert any(record in commit for commit in bench.writer.commits)
+    await _end(task)
+
+
+async def test_what_was_asked_first_is_committed_first_even_if_nobody_waits_for_it(bench: _Bench) -> None:
+    """The word that a shard is given up comes behind all that its partitions, which were cut off, asked for."""
+    asked = asyncio.create_task(bench.keeper.put(ShardRecord(3, "w1")))
+    await asyncio.sleep(0)
+    asked.cancel()
+    await asyncio.gather(asked, return_exceptions=True)
+    last = asyncio.create_task(bench.keeper.put(ShardRecord(3, "w1", unsettled=True)))
+    await asyncio.sleep(0)
+    task = await _running(bench)
+    await last
+    committed = [change for commit in bench.writer.commits for change in commit if isinstance(change, ShardRecord)]
+    assert committed == [ShardRecord(3, "w1"), ShardRecord(3, "w1", unsettled=True)]
     await _end(task)
 
 

@@ -5,7 +5,7 @@ the others go on.
 """
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
@@ -34,10 +34,15 @@ from twinlog.sync import topics as sync_topics
 from twinlog.sync.configs import ConfigPlan, DestinationDefaults, SourceConfigs
 from twinlog.sync.topics import Span
 from twinlog.wire.cluster import Cluster, TopicInfo
-from twinlog.wire.ops import MARKER_RIGHTS, cluster_rights
+from twinlog.wire.metadata import NO_ID
+from twinlog.wire.ops import MARKER_RIGHTS, cluster_rights, create_topics
+from twinlog.wire.ops_admin import BROKER_DEFAULT
 
 AT_ONCE = 16
-"""Topics prepared side by side; the controller works them off one by one anyway."""
+"""Topics prepared side by side."""
+
+CREATED_TOGETHER, PARTITIONS_TOGETHER = 100, 2_000
+"""Topics, and partitions, made by one request: a controller refuses what would be more than 10,000 records at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,12 +207,48 @@ class _Starting:
         defaults = await sync_configs.read_defaults(self._cluster)
         settings = await sync_configs.read_source(self._source, [topic.name for topic in topics])
         gate = asyncio.Semaphore(AT_ONCE)
+        made = await self._create_together([topic for topic in topics if topic.name not in ours], settings, defaults)
 
         async def one(topic: TopicInfo) -> tuple[str, UUID | None]:
             async with gate:
                 return topic.name, await self._one(topic, ours.get(topic.name), settings[topic.name], defaults)
 
-        return {name: made for name, made in await asyncio.gather(*map(one, topics)) if made is not None}
+        rest = await asyncio.gather(*(one(topic) for topic in topics if topic.name not in made))
+        return made | {name: found for name, found in rest if found is not None}
+
+    async def _create_together(
+        self,
+        topics: Sequence[TopicInfo],
+        settings: Mapping[str, SourceConfigs | AuthorizationFailed],
+        defaults: DestinationDefaults,
+    ) -> dict[str, UUID]:
+        """Make many topics by few requests, and return the ids of those that were made.
+
+        One that the destination does not take as it is, is left to be made alone, which tells why or leaves something
+        out of its configs.
+        """
+        plans = {t.name: self._plan(s, defaults) for t in topics if isinstance(s := settings[t.name], SourceConfigs)}
+        made: dict[str, UUID] = {}
+        for some in portions([topic for topic in topics if topic.name in plans]):
+            wanted = {topic.name: (len(topic.partitions), plans[topic.name].configs) for topic in some}
+            try:
+                created = await create_topics(self._cluster, wanted, replication_factor=self._factor())
+            except TwinlogError:
+                return made
+            for name, topic in created.items():
+                if topic.id != NO_ID:
+                    made[name] = topic.id
+                    self._note(name, plans[name])
+        return made
+
+    def _factor(self) -> int:
+        factor = self._request.replication_factor
+        return BROKER_DEFAULT if factor is None else factor
+
+    def _plan(self, settings: SourceConfigs, defaults: DestinationDefaults) -> ConfigPlan:
+        factor = self._request.replication_factor
+        wanted = sync_configs.UNKNOWN if factor is None else factor
+        return sync_configs.plan(settings, self._config, defaults, replication_factor=wanted)
 
     async def _spans(
         self, topics: Sequence[TopicInfo], ours: Mapping[str, TopicInfo]
@@ -265,15 +306,12 @@ class _Starting:
             return None
 
     async def _create(self, topic: TopicInfo, settings: SourceConfigs, defaults: DestinationDefaults) -> UUID:
-        factor = self._request.replication_factor
-        planned = sync_configs.plan(
-            settings,
-            self._config,
-            defaults,
-            replication_factor=sync_configs.UNKNOWN if factor is None else factor,
-        )
         made, planned = await sync_topics.create(
-            self._cluster, topic.name, partitions=len(topic.partitions), replication_factor=factor, planned=planned
+            self._cluster,
+            topic.name,
+            partitions=len(topic.partitions),
+            replication_factor=self._request.replication_factor,
+            planned=self._plan(settings, defaults),
         )
         self._note(topic.name, planned)
         return made.id
@@ -306,6 +344,20 @@ class _Starting:
             failed=dict(sorted(failed.items())),
             notes=tuple(self._notes),
         )
+
+
+def portions(topics: Sequence[TopicInfo]) -> Iterator[list[TopicInfo]]:
+    """Cut into what one request creates; a topic of very many partitions goes alone."""
+    portion: list[TopicInfo] = []
+    partitions = 0
+    for topic in topics:
+        partitions += len(topic.partitions)
+        if portion and (len(portion) == CREATED_TOGETHER or partitions > PARTITIONS_TOGETHER):
+            yield portion
+            portion, partitions = [], len(topic.partitions)
+        portion.append(topic)
+    if portion:
+        yield portion
 
 
 def identified(handled: Handled[Started], image: Image, mirror: str, source_cluster_id: str) -> Handled[Started]:

@@ -46,6 +46,14 @@ def parse_topic_id(text: str) -> UUID:
         ) from None
 
 
+def topics_life(source: UUID, destination: UUID) -> int:
+    """A number for the pair of topics with these ids: figures of another pair are about logs that are gone.
+
+    63 bits of random ids, which JSON readers of all kinds can hold, where both in full would be half of a figure.
+    """
+    return (source.int ^ destination.int) & (2**63 - 1)
+
+
 class _Keyed:
     """Gives a record its key: the type's name, then its first `KEY_FIELDS`."""
 
@@ -121,7 +129,13 @@ class PartitionRecord(_Keyed):
 
 @dataclass(frozen=True, slots=True)
 class ShardRecord(_Keyed):
-    """Who owns a shard; `released`: the owner gave it up in order, so a successor need not wait for the lease's end."""
+    """Who owns a shard, or owned it last.
+
+    - `released`: it was given up with nothing under way, so a successor begins at once.
+    - `unsettled`: it was given up, and nothing more is sent; but what had been sent may still be under way, so a
+      successor settles first, as after a crash, without fencing anybody. Then `released` stays false: a program that
+      overlooks this field takes the shard for held, and fences the worker, which is slower and as safe.
+    """
 
     TYPE: ClassVar[str] = "shard"
     KEY_FIELDS: ClassVar[tuple[str, ...]] = ("shard",)
@@ -129,6 +143,12 @@ class ShardRecord(_Keyed):
     shard: int
     worker: str
     released: bool = False
+    unsettled: bool = False
+
+    @property
+    def held(self) -> bool:
+        """Whether the worker has not given it up, so that a successor has to fence it."""
+        return not self.released and not self.unsettled
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +167,10 @@ class WorkerRecord(_Keyed):
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One partition's published offsets; -1 where unknown. All are next offsets, as Kafka counts log ends."""
+    """One partition's published offsets; -1 where unknown. All are next offsets, as Kafka counts log ends.
+
+    `life` tells the topics apart that have had this name one after another (`topics_life`).
+    """
 
     mirror: str
     topic: str
@@ -158,6 +181,7 @@ class Figure:
     destination_log_start: int
     destination_end: int
     waiting_for_transaction: bool
+    life: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,18 @@
 """Which shard (partition of `__mirror_state`) a record belongs to, and so which worker's it is.
 
-The hash is part of the stored format: it must never change, or records of one key would lie in two partitions. All
-that a mirror's coordinator writes lies in the mirror's shard, all that a partition's owner writes in the partition's.
+Where a record lies is part of the stored format: it must never change, or records of one key would lie in two
+partitions. All that a mirror's coordinator writes lies in the mirror's shard, all that a partition's owner writes in
+the partition's.
+
+The group gives each worker as many shards as the others, whatever is in them (the client library takes no assignor of
+ours), and mostly runs of neighbours, or every second or third. So what shares the load evenly has to be in here: a
+topic's partitions begin at a hashed shard and go on in steps of a golden section of the circle, so that any run of
+neighbours, and any regular choice of shards, holds its part of every topic, one partition more or less. Mostly it is
+the topics that differ in load, less the partitions of one topic; topics of a single partition are left to the hash.
 """
 
+from functools import lru_cache
+from math import gcd
 from typing import assert_never
 from zlib import crc32
 
@@ -21,8 +30,8 @@ from twinlog.control.records import (
 
 
 def shard_of(mirror: str, topic: str, partition: int, shards: int) -> int:
-    """The shard that a mirror partition hashes to; '/' can be in no mirror's or topic's name."""
-    return _hash(f"{mirror}/{topic}/{partition}", shards)
+    """The shard of a mirror partition; '/' can be in no mirror's or topic's name."""
+    return (_hash(f"{mirror}/{topic}", shards) + partition * _step(shards)) % shards
 
 
 def mirror_shard(mirror: str, shards: int) -> int:
@@ -65,6 +74,15 @@ def _own(shard: int, shards: int) -> int:
     if not 0 <= shard < shards:
         raise ValueError(f"There is no shard {shard}: the state has {shards}.")
     return shard
+
+
+@lru_cache(maxsize=8)
+def _step(shards: int) -> int:
+    """The first number from 0.618 of `shards` on that has no divisor in common with it, so that all are reached."""
+    step = shards * 618 // 1000
+    while gcd(step, shards) != 1:
+        step += 1
+    return step
 
 
 def _hash(text: str, shards: int) -> int:

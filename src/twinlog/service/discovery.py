@@ -14,6 +14,7 @@ from twinlog.control.image import Image
 from twinlog.control.records import MirrorRecord
 from twinlog.control.sharding import mirror_shard
 from twinlog.errors import TwinlogError
+from twinlog.relay.waiting import cancelled
 from twinlog.service.shards import Shards
 from twinlog.service.sources import Sources
 from twinlog.state.log import StateLog
@@ -35,19 +36,30 @@ class Discovery:
         self._sources = sources
         self._due: dict[str, float] = {}
         self._told: dict[str, str] = {}
+        self._refreshing: dict[str, asyncio.Task[None]] = {}
+        # Two starts at once, even of different mirrors, shut each other out.
+        self._starting = asyncio.Lock()
 
     async def run(self) -> None:
-        """Refresh each mirror when it is due, until cancelled; one mirror's trouble is not the others'."""
-        while True:
-            await asyncio.sleep(LOOK_EVERY_S)
-            for mirror in list(self._image.mirrors.values()):
-                if mirror_shard(mirror.mirror, self._state.shards) in self._shards.owned and self._is_due(
-                    mirror.mirror
-                ):
-                    await self._refresh_safely(mirror)
+        """Refresh each mirror when it is due, until cancelled.
 
-    def _is_due(self, mirror: str) -> bool:
-        return time.monotonic() >= self._due.get(mirror, 0.0)
+        Each on its own: a source that is down holds up only its own mirror, for as long as connecting is tried.
+        """
+        try:
+            while True:
+                await asyncio.sleep(LOOK_EVERY_S)
+                for mirror in filter(self._is_due, list(self._image.mirrors.values())):
+                    refreshing = self._refresh_safely(mirror)
+                    self._refreshing[mirror.mirror] = asyncio.create_task(refreshing, name=f"discover {mirror.mirror}")
+        finally:
+            await cancelled(self._refreshing.values())
+
+    def _is_due(self, mirror: MirrorRecord) -> bool:
+        name = mirror.mirror
+        if mirror_shard(name, self._state.shards) not in self._shards.owned:
+            return False
+        before = self._refreshing.get(name)
+        return (before is None or before.done()) and time.monotonic() >= self._due.get(name, 0.0)
 
     async def _refresh_safely(self, mirror: MirrorRecord) -> None:
         name = mirror.mirror
@@ -58,6 +70,9 @@ class Discovery:
             trouble = await self._refresh(mirror, config)
         except TwinlogError as error:
             trouble = str(error)
+        except Exception:  # a mistake of ours must end neither the worker nor other mirrors' discovery
+            log.exception("mirror %s: discovery: unexpected error", name)
+            trouble = ""
         if trouble and self._told.get(name) != trouble:
             log.warning("mirror %s: discovery: %s", name, trouble)
         self._told[name] = trouble
@@ -79,7 +94,8 @@ class Discovery:
         if not new:
             return ""
         request = StartRequest(mirror=mirror.mirror, include=tuple(config.topics_include.elements))
-        result = await start_topics(self._state.cluster, self._state, request, timeout_s=START_WITHIN_S)
+        async with self._starting:
+            result = await start_topics(self._state.cluster, self._state, request, timeout_s=START_WITHIN_S)
         if result.started:
             log.info("mirror %s: found and started %s", mirror.mirror, ", ".join(result.started))
         return "; ".join(f"{name}: {error}" for name, error in result.failed.items())

@@ -1,8 +1,12 @@
 """What a worker has to know of the destination before it writes to a topic there."""
 
+import asyncio
 import logging
 import time
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import Generic, TypeVar
 
 from twinlog.errors import AuthorizationFailed, RetryLater
 from twinlog.wire.cluster import Cluster
@@ -10,7 +14,14 @@ from twinlog.wire.ops import MARKER_RIGHTS, cluster_rights, describe_configs
 
 log = logging.getLogger("twinlog.facts")
 
+K = TypeVar("K")
+V = TypeVar("V")
+
 REFRESH_S = 30.0
+# Short beside a round trip, long enough for a thousand partitions to have their turn.
+GATHER_S = 0.01
+# Keeps an answer far below what a connection accepts as a frame.
+MOST_A_REQUEST = 200
 EXPIRATION = "producer.id.expiration.ms"
 TIERED = "remote.storage.enable"
 
@@ -35,64 +46,113 @@ class FactFinder:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._rights: tuple[float, bool] | None = None
-        self._guard: tuple[float, int] | None = None
-        self._tiered: dict[tuple[str, str], tuple[float, bool]] = {}
-        self._topics: dict[str, tuple[float, bool, int]] = {}
+        self._once = Gathered(self._cluster_wide)
+        self._topics = Gathered(self._of_topics)
+        self._tiered: dict[str, Gathered[str, bool]] = {}
 
     async def of(self, topic: str, source: Cluster) -> Facts:
         """The facts for one topic.
 
         Raises RetryLater or AuthorizationFailed where the topic's configs cannot be read.
         """
-        compacted, max_bytes = await self._topic(topic)
-        tiered = await self._may_be_tiered(topic, source)
-        return Facts(compacted, max_bytes, await self._may_blank(), await self._guard_ms(), not tiered)
+        tiered = self._tiered.get(source.cluster_id)
+        if tiered is None:
+            tiered = self._tiered[source.cluster_id] = Gathered(partial(_may_be_tiered, source))
+        compacted, max_bytes = await self._topics.get(topic)
+        may_blank, guard_ms = await self._once.get("")
+        return Facts(compacted, max_bytes, may_blank, guard_ms, not await tiered.get(topic))
 
-    async def _may_be_tiered(self, topic: str, source: Cluster) -> bool:
-        """Whether the source may answer with nothing although something is there; also where it cannot be told."""
-        key = (source.cluster_id, topic)
-        known = self._tiered.get(key)
-        if known is None or _old(known[0]):
-            try:
-                entries = (await describe_configs(source, "topic", [topic], keys=[TIERED]))[topic]
-                tiered = TIERED in entries and str(entries[TIERED].value) == "true"
-            except AuthorizationFailed as error:
-                log.warning("%s: %s cannot be read at the source: %s", topic, TIERED, error)
-                tiered = True
-            known = self._tiered[key] = (time.monotonic(), tiered)
-        return known[1]
+    async def _of_topics(self, topics: Collection[str]) -> dict[str, tuple[bool, int]]:
+        policy, size = keys = ("cleanup.policy", "max.message.bytes")
+        told = await describe_configs(self._cluster, "topic", topics, keys=keys)
+        return {
+            topic: ("compact" in str(entries[policy].value), int(str(entries[size].value)))
+            for topic, entries in told.items()
+        }
 
-    async def _topic(self, topic: str) -> tuple[bool, int]:
-        known = self._topics.get(topic)
-        if known is None or _old(known[0]):
-            keys = ["cleanup.policy", "max.message.bytes"]
-            entries = (await describe_configs(self._cluster, "topic", [topic], keys=keys))[topic]
-            policy, size = (str(entries[key].value) for key in keys)
-            known = self._topics[topic] = (time.monotonic(), "compact" in policy, int(size))
-        return known[1], known[2]
-
-    async def _may_blank(self) -> bool:
-        if self._rights is None or _old(self._rights[0]):
-            rights = await cluster_rights(self._cluster)
-            allowed = rights is None or bool(rights & MARKER_RIGHTS)
-            self._rights = (time.monotonic(), allowed)
-        return self._rights[1]
+    async def _cluster_wide(self, keys: Collection[str]) -> dict[str, tuple[bool, int]]:
+        rights = await cluster_rights(self._cluster)
+        allowed = rights is None or bool(rights & MARKER_RIGHTS)
+        return dict.fromkeys(keys, (allowed, await self._guard_ms()))
 
     async def _guard_ms(self) -> int:
         """Half of the brokers' shortest expiration, so that neither their check's period nor a clock's skew matters."""
-        if self._guard is None or _old(self._guard[0]):
-            guard = 0
-            try:
-                nodes = [str(node) for node in self._cluster.brokers]
-                told = await describe_configs(self._cluster, "broker", nodes, keys=[EXPIRATION])
-                values = [int(str(entries[EXPIRATION].value)) for entries in told.values() if EXPIRATION in entries]
-                guard = min(values) // 2 if len(values) == len(nodes) else 0
-            except (AuthorizationFailed, RetryLater) as error:
-                log.warning("%s cannot be read, so batches are sent one by one: %s", EXPIRATION, error)
-            self._guard = (time.monotonic(), guard)
-        return self._guard[1]
+        try:
+            nodes = [str(node) for node in self._cluster.brokers]
+            told = await describe_configs(self._cluster, "broker", nodes, keys=[EXPIRATION])
+        except (AuthorizationFailed, RetryLater) as error:
+            log.warning("%s cannot be read, so batches are sent one by one: %s", EXPIRATION, error)
+            return 0
+        values = [int(str(entries[EXPIRATION].value)) for entries in told.values() if EXPIRATION in entries]
+        return min(values) // 2 if len(values) == len(nodes) else 0
 
 
-def _old(asked: float) -> bool:
-    return time.monotonic() - asked > REFRESH_S
+async def _may_be_tiered(source: Cluster, topics: Collection[str]) -> dict[str, bool]:
+    """Whether the source may answer with nothing although something is there; also where it cannot be told."""
+    try:
+        told = await describe_configs(source, "topic", topics, keys=[TIERED])
+    except AuthorizationFailed as error:
+        if len(topics) > 1:
+            raise
+        log.warning("%s cannot be read at the source: %s", TIERED, error)
+        return dict.fromkeys(topics, True)
+    return {topic: TIERED in entries and str(entries[TIERED].value) == "true" for topic, entries in told.items()}
+
+
+class Gathered(Generic[K, V]):
+    """Questions that many ask at the same moment, asked together and once, with the answers kept for a while.
+
+    `ask` gets all keys of a moment. Where that fails for several, each is asked alone, so that one topic's missing
+    right is no other topic's trouble. A failure is told to all who wait for it, and then forgotten.
+    """
+
+    def __init__(self, ask: Callable[[Collection[K]], Awaitable[Mapping[K, V]]]) -> None:
+        self._ask = ask
+        self._known: dict[K, tuple[float, V]] = {}
+        self._asked: dict[K, asyncio.Future[V]] = {}
+        self._rounds: set[asyncio.Task[None]] = set()
+        self._next: list[K] = []
+
+    async def get(self, key: K) -> V:
+        """The answer for `key`, at most `REFRESH_S` old; raises what asking raised."""
+        known = self._known.get(key)
+        if known is not None and time.monotonic() - known[0] <= REFRESH_S:
+            return known[1]
+        future = self._asked.get(key)
+        if future is None:
+            future = self._asked[key] = asyncio.get_running_loop().create_future()
+            self._next.append(key)
+            if len(self._next) == 1:
+                asking = asyncio.create_task(self._round(), name="gathered questions")
+                self._rounds.add(asking)
+                asking.add_done_callback(self._rounds.discard)
+        return await asyncio.shield(future)
+
+    async def _round(self) -> None:
+        await asyncio.sleep(GATHER_S)
+        keys, self._next = self._next, []
+        for first in range(0, len(keys), MOST_A_REQUEST):
+            await self._portion(keys[first : first + MOST_A_REQUEST])
+
+    async def _portion(self, keys: list[K]) -> None:
+        try:
+            told = await self._ask(keys)
+            answers = {key: told[key] for key in keys}
+        except Exception as error:  # noqa: BLE001  # whatever it is, those who wait must hear of it
+            if len(keys) == 1 or isinstance(error, RetryLater):
+                for key in keys:
+                    self._fail(key, error)
+                return
+            for key in keys:
+                await self._portion([key])
+            return
+        now = time.monotonic()
+        for key, answer in answers.items():
+            self._known[key] = (now, answer)
+            self._asked.pop(key).set_result(answer)
+
+    def _fail(self, key: K, error: Exception) -> None:
+        future = self._asked.pop(key)
+        future.set_exception(error)
+        # Whoever asked may have been told to end; then nobody is left to look at the error.
+        future.exception()

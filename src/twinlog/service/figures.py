@@ -4,7 +4,7 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 
-from twinlog.control.records import Change, Figure, ProgressRecord
+from twinlog.control.records import Change, Figure, ProgressRecord, topics_life
 from twinlog.control.sharding import shard_of
 from twinlog.service.shards import Shards
 from twinlog.service.supervisor import Supervisor
@@ -69,4 +69,5 @@ def _figure(supervisor: Supervisor) -> Figure | None:
         destination_log_start=relay.destination_start,
         destination_end=relay.confirmed,
         waiting_for_transaction=waiting,
+        life=topics_life(relay.claim.source_topic_id, relay.claim.destination_topic_id),
     )

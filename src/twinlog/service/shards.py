@@ -1,25 +1,41 @@
 """Claims the shards that the group gives to this worker, runs their partitions, and hands them over.
 
 The group says who *should* own a shard; the shard's record says who *does*. A claim fences the former owner's lease
-unless that gave the shard up in order, waits until the lease has run out, and only then writes itself down: fence,
-read to the end, judge, commit, serialised by one transactional id for all claims.
+unless that gave the shard up, waits until the lease has run out, and only then writes itself down: fence, read to the
+end, judge, commit, serialised by one transactional id for all claims.
+
+A shard is given up in one of two ways. In order: every answer is in, and the successor begins at once. Or *unsettled*:
+some partition did not end in time and was cut off, or did not know the outcome of something; then the successor settles
+first (R3 of the append protocol, `docs/internals.md`), as after a crash. It fences nobody, and need not, although the
+former owner goes on under a valid lease with its other shards. For of such a shard that one
+
+- sends nothing more: its partitions' tasks have ended before the record is written, and a lane sends nothing of a job
+  whose task was cancelled (`DataLane._gather`, `MarkerLane._round`). What it had submitted before that cannot be called
+  back, no more than a crashed owner's; it is what R3 and the cases B and C are about. It comes before its connection
+  is reset for want of an answer, if ever, and so does not stay under way for good.
+- writes nothing more into the state: what its partitions asked the keeper to remember was asked before, and the keeper
+  commits in the order in which it was asked. So it stands before the record does, or in the same transaction, and the
+  successor, which has read the record, has read that, too.
+- has nothing left to say of it: a word about a shard that is still on its way is waited for before the same worker
+  claims any again (`_spoken`), since it would then deny a claim that stands.
 """
 
 import asyncio
 import logging
 import random
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from twinlog.control.commands import Handled
 from twinlog.control.image import Image
-from twinlog.control.lifecycle import SETTLED
+from twinlog.control.lifecycle import SETTLED, DesiredState
 from twinlog.control.records import Change, MirrorRecord, ShardRecord, Tombstone, TopicRecord, WorkerRecord
 from twinlog.control.sharding import shard_of
 from twinlog.errors import GiveWay, RetryLater, TwinlogError
 from twinlog.names import TopicPartition
 from twinlog.relay.lease import LEASE_S
+from twinlog.relay.waiting import cancelled
 from twinlog.service.supervisor import Supervisor, Surroundings
 from twinlog.state.log import StateLog
 from twinlog.state.topic import STATE_TOPIC
@@ -29,10 +45,13 @@ from twinlog.wire.ops import LATEST, init_producer_id, list_offsets
 log = logging.getLogger("twinlog.shards")
 
 CLAIM_ID = "twinlog-shards"
+# A worker writes about once a second; one that is only slow begins anew when it is fenced, which is safe.
+SILENT_AFTER_S = 3.0
 # Between two attempts to claim; at random, since workers that claim at once shut each other out.
 RETRY_FROM_S, RETRY_TO_S = 0.2, 1.0
-# For ending partitions in order, and for writing that down.
-RELEASE_WITHIN_S, SAID_WITHIN_S = 6.0, 3.0
+# For ending partitions in order, and for writing that down; both are part of the 10 s in which a worker ends. A
+# partition may wait for the high watermark for 3 s of the first.
+RELEASE_WITHIN_S, SAID_WITHIN_S = 4.0, 1.5
 # A worker that died inside a transaction holds up whoever reads the state to its end, until it is fenced.
 LOAD_WITHIN_S = 1.5
 CATCH_UP_WITHIN_S, CATCH_UP_POLL_S = 10.0, 0.02
@@ -67,8 +86,8 @@ class Sightings:
         return max(0.0, at + LEASE_S - time.monotonic()) if beat_ms == record.beat_ms else LEASE_S
 
     def quietest(self, workers: Collection[str]) -> str | None:
-        """Which of `workers` was heard of least recently, and not for as long as a lease lasts."""
-        silent_since = time.monotonic() - LEASE_S
+        """Which of `workers` was heard of least recently, and not for some renewals of its lease."""
+        silent_since = time.monotonic() - SILENT_AFTER_S
         heard = {worker: self._seen[worker][1] for worker in workers if worker in self._seen}
         silent = [worker for worker, at in heard.items() if at < silent_since]
         return min(silent, key=heard.__getitem__, default=None)
@@ -84,7 +103,9 @@ class Shards:
         self._worker = worker
         self._ending = False
         self._wanted: set[int] = set()
+        # For each shard whether something of a former owner's may still be under way.
         self._owned: dict[int, bool] = {}
+        self._saying: set[asyncio.Task[None]] = set()
         self._supervisors: dict[tuple[str, str, int], Supervisor] = {}
         self._claiming: asyncio.Task[None] | None = None
         self._claim_lock = asyncio.Lock()
@@ -116,15 +137,14 @@ class Shards:
         # A claim under way may be about to write us down as the owner of some of them: it then gives those up itself.
         async with self._claim_lock:
             await self._release([shard for shard in shards if shard in self._owned])
+        # Where that took longer than the group waits, it may have given some of them back meanwhile.
+        self.gained(())
 
     async def release_all(self) -> None:
         """Give everything up in order."""
         self._ending = True
         self._wanted.clear()
-        if self._claiming is not None:
-            self._claiming.cancel()
-            await asyncio.gather(self._claiming, return_exceptions=True)
-        await self._release(list(self._owned))
+        await asyncio.gather(self._end_claiming(), self._release(list(self._owned)))
 
     async def cut_off(self) -> None:
         """End every partition at once: the lease is gone."""
@@ -141,7 +161,7 @@ class Shards:
         self.sightings.note(changes)
         for change in changes:
             if isinstance(change, TopicRecord):
-                self._look_at(change)
+                self._look_at(change, self._owned)
             elif isinstance(change, MirrorRecord):
                 self._poke(change.mirror)
             elif isinstance(change, Tombstone) and change.key[0] == "topic":
@@ -149,17 +169,18 @@ class Shards:
 
     # Partitions
 
-    def _look_at(self, topic: TopicRecord) -> None:
+    def _look_at(self, topic: TopicRecord, among: Container[int]) -> None:
+        """Let those of the topic's partitions that are in the shards `among` do what is desired."""
         settled = SETTLED[topic.desired]
         for partition in range(topic.partitions):
             shard = shard_of(topic.mirror, topic.topic, partition, self._state.shards)
-            if shard not in self._owned:
+            if shard not in among:
                 continue
             key = (topic.mirror, topic.topic, partition)
             supervisor = self._supervisors.get(key)
             if supervisor is not None:
                 supervisor.poke()
-            elif topic.desired.name == "MIRRORING" or self._around.image.state(*key) is not settled:
+            elif topic.desired is DesiredState.MIRRORING or self._around.image.state(*key) is not settled:
                 self._supervisors[key] = Supervisor(self._around, key, settle=self._owned[shard])
 
     def _poke(self, mirror: str, topic: str | None = None) -> None:
@@ -170,7 +191,7 @@ class Shards:
     # Claiming
 
     async def _claim(self) -> None:
-        while todo := sorted(self._wanted - self._owned.keys()):
+        while todo := self._next():
             try:
                 async with self._claim_lock:
                     await self._claim_once(todo)
@@ -179,24 +200,41 @@ class Shards:
                 wait_s = random.uniform(RETRY_FROM_S, RETRY_TO_S)  # noqa: S311  # spreads retries, guards nothing
                 await asyncio.sleep(wait_s)
 
+    def _next(self) -> list[int]:
+        """What to claim next: first what was given up, so that it does not wait for a dead worker's lease to end."""
+        todo = self._wanted - self._owned.keys()
+        return sorted(todo - _holders(self._around.image, todo).keys() or todo)
+
     async def _claim_once(self, shards: Sequence[int]) -> None:
+        await self._spoken()
         expected = await self._fence_former(shards)
-        former = await transact(
+        unsettled = await transact(
             self._state.cluster,
             self._state,
             lambda image: self._judge(image, shards, expected),
             transactional_id=CLAIM_ID,
         )
         await self._caught_up()
-        granted = [shard for shard in shards if shard in self._wanted]
-        for shard in granted:
-            self._owned[shard] = shard in former
+        granted = {shard for shard in shards if shard in self._wanted}
+        self._owned.update({shard: shard in unsettled for shard in granted})
         log.info("owns %d shards, %d of them just claimed", len(self._owned), len(granted))
-        refused = [shard for shard in shards if shard not in self._wanted]
-        if refused:
-            await self._around.keeper.put(*(ShardRecord(shard, self._worker, released=True) for shard in refused))
         for topic in list(self._around.image.all_topics()):
-            self._look_at(topic)
+            self._look_at(topic, granted)
+        refused = [shard for shard in shards if shard not in granted]
+        if refused:
+            await self._say_given_up(refused, unsettled)
+
+    async def _spoken(self) -> None:
+        """Wait until all that was said of shards given up stands: said after the next claim, it would deny that."""
+        saying = list(self._saying)
+        if saying and (await asyncio.wait(saying, timeout=SAID_WITHIN_S))[1]:
+            raise RetryLater("what was said of the shards given up last is not known to stand yet")
+
+    async def _end_claiming(self) -> None:
+        """Let a claim under way end, since it then gives up by itself what it has claimed; at most for a while."""
+        if self._claiming is not None:
+            await asyncio.wait({self._claiming}, timeout=RELEASE_WITHIN_S)
+            await cancelled({self._claiming})
 
     async def _fence_former(self, shards: Sequence[int]) -> dict[int, str]:
         """Shut out owners that did not give their shards up; returns who had each of the shards."""
@@ -240,14 +278,16 @@ class Shards:
             await asyncio.sleep(CATCH_UP_POLL_S)
 
     def _judge(self, image: Image, shards: Sequence[int], expected: dict[int, str]) -> Handled[set[int]]:
-        """Write ourselves down where nobody else has come in between; returns the shards that were not given up."""
+        """Write ourselves down where nobody else has come in between; returns the shards that have to be settled."""
         holders = _holders(image, shards)
         if holders != expected:
             raise GiveWay("another worker has claimed shards at the same moment")
         records: list[Change] = [ShardRecord(shard, self._worker) for shard in shards]
-        left = {r.worker for r in image.shards.values() if r.shard not in shards and not r.released}
+        left = {r.worker for r in image.shards.values() if r.shard not in shards and r.held}
         records += [Tombstone(("worker", worker)) for worker in set(holders.values()) - left - {self._worker}]
-        return Handled(tuple(records), set(holders))
+        given_up = (image.shards.get(shard) for shard in shards)
+        unsettled = {record.shard for record in given_up if record is not None and record.unsettled}
+        return Handled(tuple(records), unsettled | holders.keys())
 
     # Releasing
 
@@ -257,30 +297,41 @@ class Shards:
         # First, so that no topic that is started meanwhile gets a supervisor here.
         for shard in shards:
             self._owned.pop(shard, None)
+        given_up = frozenset(shards)
         ending = {
             key: supervisor
             for key, supervisor in self._supervisors.items()
-            if shard_of(*key, self._state.shards) in shards
+            if shard_of(*key, self._state.shards) in given_up
         }
         results = await asyncio.gather(*(s.release(RELEASE_WITHIN_S) for s in ending.values()))
-        untidy = {shard_of(*key, self._state.shards) for key, ok in zip(ending, results, strict=True) if not ok}
+        unsettled = {shard_of(*key, self._state.shards) for key, ok in zip(ending, results, strict=True) if not ok}
+        # Before the word that the shards are given up, which then is the last of this worker about them.
         for key in ending:
             self._supervisors.pop(key, None)
-        tidy = [shard for shard in shards if shard not in untidy]
-        if tidy and not self._around.lease.is_fenced:
-            await self._say_released(tidy)
-        log.info("gave %d shards up, %d of them in order", len(shards), len(tidy))
+        if not self._around.lease.is_fenced:
+            await self._say_given_up(shards, unsettled)
+        log.info("gave %d shards up, %d of them in order", len(shards), len(shards) - len(unsettled))
 
-    async def _say_released(self, shards: Sequence[int]) -> None:
-        """Write down that the next owner need not wait; where that takes long, it has to."""
-        try:
-            async with asyncio.timeout(SAID_WITHIN_S):
-                await self._around.keeper.put(*(ShardRecord(shard, self._worker, released=True) for shard in shards))
-        except TimeoutError:
-            log.warning("it could not be written down that %d shards are given up in order", len(shards))
+    async def _say_given_up(self, shards: Sequence[int], unsettled: Container[int]) -> None:
+        """Write down that the next owner need not fence us; where that takes long, it goes on being tried."""
+        records = [
+            ShardRecord(shard, self._worker, released=shard not in unsettled, unsettled=shard in unsettled)
+            for shard in shards
+        ]
+        saying = asyncio.create_task(self._around.keeper.put(*records), name="give shards up")
+        self._saying.add(saying)
+        saying.add_done_callback(self._said)
+        if not (await asyncio.wait({saying}, timeout=SAID_WITHIN_S))[0]:
+            log.warning("it could not be written down in time that %d shards are given up", len(shards))
+
+    def _said(self, saying: "asyncio.Task[None]") -> None:
+        self._saying.discard(saying)
+        error = None if saying.cancelled() else saying.exception()
+        if error is not None:
+            log.info("it could not be written down that shards are given up: %s", error)
 
 
 def _holders(image: Image, shards: Iterable[int]) -> dict[int, str]:
     """The owners of those shards that somebody owns."""
     records = (image.shards.get(shard) for shard in shards)
-    return {record.shard: record.worker for record in records if record is not None and not record.released}
+    return {record.shard: record.worker for record in records if record is not None and record.held}

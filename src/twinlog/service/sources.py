@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -9,29 +10,45 @@ from twinlog.admin.sources import SOURCE_LABEL
 from twinlog.config.mirror import MirrorConfig, filters_only_change
 from twinlog.control.records import MirrorRecord
 from twinlog.errors import BadInput, PartitionFailed
+from twinlog.relay.budget import Budget
 from twinlog.relay.fetch import FetchSettings, Source
-from twinlog.relay.inbox import Budget
+from twinlog.relay.waiting import cancelled
 from twinlog.wire.cluster import Cluster
+from twinlog.wire.retry import Backoff
 
 log = logging.getLogger("twinlog.sources")
 
 CONNECT_WITHIN_S = 20.0
+# Between two attempts at a source that is down. Connecting itself is tried for as long as above, with a backoff of its
+# own; this is for sources that refuse at once.
+BACKOFF = Backoff(0.5, 10.0)
 
 
-@dataclass(frozen=True, slots=True)
-class _Connected:
+@dataclass(slots=True)
+class _Attempt:
+    """One connecting for all who want it, and what came of it; `failures` counts those in a row before it."""
+
     configs: Mapping[str, str]
-    source: Source
+    failures: int
+    task: asyncio.Task[Source]
+
+    @property
+    def failed(self) -> bool:
+        """Whether it is over without a source."""
+        return self.task.done() and (self.task.cancelled() or self.task.exception() is not None)
 
 
 class Sources:
-    """Connects to a mirror's source at first use, and anew when the mirror's configs have changed."""
+    """Connects to a mirror's source at first use, and anew when the mirror's configs have changed.
+
+    Whoever asks while a connection is being made shares it, or its failure. After failures the next attempt waits, and
+    all who ask meanwhile wait for that one: a source that is down is asked once for a thousand partitions.
+    """
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
-        self._connected: dict[str, _Connected] = {}
-        self._retired: list[Source] = []
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._attempts: dict[str, _Attempt] = {}
+        self._retired: list[_Attempt] = []
 
     async def get(self, mirror: MirrorRecord) -> Source:
         """The source of `mirror`.
@@ -39,16 +56,28 @@ class Sources:
         Raises Unreachable, AuthenticationFailed and the like where there is no connection; PartitionFailed where the
         cluster behind the addresses is another one, or the configs cannot be used by this worker.
         """
-        async with self._locks.setdefault(mirror.mirror, asyncio.Lock()):
-            known = self._connected.get(mirror.mirror)
-            if known is not None and same_connection(known.configs, mirror.configs):
-                return known.source
-            source = await self._connect(mirror)
-            if known is not None:
-                # Relays that still read from it are about to be told; it is closed with the worker.
-                self._retired.append(known.source)
-            self._connected[mirror.mirror] = _Connected(mirror.configs, source)
-            return source
+        attempt = self._attempts.get(mirror.mirror)
+        if attempt is None or attempt.failed or not same_connection(attempt.configs, mirror.configs):
+            attempt = self._begin(mirror, attempt)
+        return await asyncio.shield(attempt.task)
+
+    def _begin(self, mirror: MirrorRecord, before: _Attempt | None) -> _Attempt:
+        failures = 0
+        if before is not None and not before.failed:
+            # Relays that still read from it are about to be told; it is closed with the worker.
+            self._retired.append(before)
+        elif before is not None and same_connection(before.configs, mirror.configs):
+            failures = before.failures + 1
+        task = asyncio.create_task(self._connect_after(failures, mirror), name=f"source of {mirror.mirror}")
+        # Whoever asked may have been told to end meanwhile; then nobody is left to look at the error.
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        attempt = self._attempts[mirror.mirror] = _Attempt(mirror.configs, failures, task)
+        return attempt
+
+    async def _connect_after(self, failures: int, mirror: MirrorRecord) -> Source:
+        if failures:
+            await asyncio.sleep(BACKOFF.wait_s(failures, random.random()))  # noqa: S311  # spreads retries, guards nothing
+        return await self._connect(mirror)
 
     async def _connect(self, mirror: MirrorRecord) -> Source:
         try:
@@ -77,11 +106,14 @@ class Sources:
         return Source(cluster, mirror=mirror.mirror, settings=fetch, budget=self._budget)
 
     async def close(self) -> None:
-        """End all connections to sources."""
-        for source in [*(connected.source for connected in self._connected.values()), *self._retired]:
-            await source.close()
-        self._connected.clear()
+        """End all connections to sources, and attempts under way."""
+        attempts = [*self._attempts.values(), *self._retired]
+        self._attempts.clear()
         self._retired.clear()
+        await cancelled([attempt.task for attempt in attempts])
+        for attempt in attempts:
+            if not attempt.failed:
+                await attempt.task.result().close()
 
 
 def same_connection(old: Mapping[str, str], new: Mapping[str, str]) -> bool:

@@ -8,12 +8,13 @@ import logging
 import random
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from twinlog.config.mirror import MirrorConfig
 from twinlog.control.image import Image
 from twinlog.control.lifecycle import DesiredState, PartitionState, check
-from twinlog.control.records import NEVER_RETRY, MirrorRecord, PartitionRecord, TopicRecord
+from twinlog.control.records import NEVER_RETRY, MirrorRecord, PartitionRecord, TopicRecord, topics_life
 from twinlog.errors import BadInput, GiveWay, PartitionFailed, TwinlogError
 from twinlog.names import TopicPartition
 from twinlog.relay.decide import Stopped, Terms
@@ -26,7 +27,6 @@ from twinlog.relay.waiting import cancelled, unless
 from twinlog.service.facts import FactFinder, Facts
 from twinlog.service.keeper import Keeper
 from twinlog.service.sources import Sources, same_connection
-from twinlog.wire.codes import UNKNOWN_TOPIC_OR_PARTITION
 
 log = logging.getLogger("twinlog.partition")
 
@@ -34,6 +34,8 @@ log = logging.getLogger("twinlog.partition")
 LEASE_POLL_S = 0.1
 # A mistake of ours is likely to happen again at once: its log lines must not fill a disk.
 AFTER_MISTAKE_S = 5.0
+# A settle wait takes two seconds; where the destination needs more, its end is not known to stand still.
+REST_WITHIN_S = 4.0
 # Beyond so many failures the wait has long reached its maximum; it keeps the power small.
 MOST_DOUBLINGS = 30
 # By what is desired: the state that is passed through (a crash may have left it so), and where it leads.
@@ -89,39 +91,20 @@ class Supervisor:
 
     async def release(self, within_s: float) -> bool:
         """End in order; True where nothing of ours is under way any more. After `within_s` it is cut off."""
-        deadline = time.monotonic() + within_s
         self._releasing = True
         self._changed.set()
         if self.relay is not None:
             self.relay.stop()
-        done, _ = await asyncio.wait({self._task}, timeout=within_s)
-        if not done:
+        await asyncio.wait({self._task}, timeout=within_s)
+        if not self._task.done():
+            log.warning("%s of mirror %s: does not end within %.1f s and is cut off", self.where, self.mirror, within_s)
             await self.cut_off()
             return False
-        if self._task.cancelled() or self._task.exception() is not None:
-            return False
-        if not self._settle:
-            return True
-        # Without a lease the destination cannot be told, either, that the shard is given up.
-        return self._around.lease.valid() and await self._settled(deadline - time.monotonic())
+        return not self._task.cancelled() and self._task.exception() is None and not self._settle
 
     async def cut_off(self) -> None:
         """End at once, whatever is in flight."""
         await cancelled({self._task})
-
-    async def _settled(self, within_s: float) -> bool:
-        """Let what may still be under way come to rest, since the next owner will not wait for it."""
-        cluster = self._around.destination.lookups
-        try:
-            async with asyncio.timeout(within_s):
-                info = await cluster.topic(self.topic)
-                if info is not None and info.error != UNKNOWN_TOPIC_OR_PARTITION:
-                    await settled_end(cluster, self.where, time.monotonic)
-        except (TimeoutError, TwinlogError) as error:
-            log.info("%s: not known to be at rest: %s", self.where, str(error) or f"{within_s:.1f} s are over")
-            return False
-        self._settle = False
-        return True
 
     def _source_changed(self) -> bool:
         mirror = self._around.image.mirrors.get(self.mirror)
@@ -170,11 +153,11 @@ class Supervisor:
                 await self._without_lease(error)
             except Exception:  # a mistake of ours must not end the partition in silence
                 log.exception("%s of mirror %s: unexpected error", self.where, self.mirror)
-                await self._changed_within(AFTER_MISTAKE_S)
+                await self._idle(AFTER_MISTAKE_S)
 
     async def _mirror(self) -> None:
         if self.record.state is PartitionState.FAILED and self.record.retry_attempt == NEVER_RETRY:
-            await self._changed.wait()
+            await self._idle()
             return
         try:
             await self._relay_once()
@@ -254,7 +237,9 @@ class Supervisor:
         published = self._around.image.published(self.mirror, self.topic, self.partition)
         checked = record.checked_offset
         if checked >= 0 and published is not None and record.state is PartitionState.MIRRORING:
-            checked = max(checked, published.figure.destination_end)
+            # Figures of topics that had these names before are about other logs.
+            life = topics_life(record.source_topic_id, record.destination_topic_id)
+            checked = max(checked, published.figure.destination_end if published.figure.life == life else 0)
         return Known(record.producer_id, record.producer_epoch, record.spare_producer_id, checked, record.long_runs)
 
     def _keep(self, relay: PartitionRelay) -> None:
@@ -282,17 +267,21 @@ class Supervisor:
             if self.record.state is not passing:
                 await self._write(passing)
             await self._write(there, last_mirrored_offset=await self._end(), error="", retry_attempt=0)
-        await self._changed.wait()
+        await self._idle()
 
     async def _end(self) -> int:
         """The destination's end; what is known of it where the destination does not answer."""
         known = self.record.last_mirrored_offset
+        if self._settle:
+            # What a former owner had under way may still move it.
+            self._end_is_known = False
+            await self._come_to_rest()
         try:
             end = await self._around.destination.lookups.offset(self.where, HIGH_WATERMARK)
         except TwinlogError as error:
             log.warning("%s: the destination's end cannot be told: %s", self.where, error)
             return known
-        if self._settle or known < 0 or not self._end_is_known:
+        if known < 0 or not self._end_is_known:
             # Whoever was here before may have got further than was written down.
             return end
         if end != known:
@@ -300,6 +289,24 @@ class Supervisor:
                 "%s: the destination ends at %d, but was mirrored up to %d: somebody else wrote", self.where, end, known
             )
         return known
+
+    async def _come_to_rest(self) -> None:
+        """Let arrive what may still be under way, while nothing is sent, so that a successor need not wait for it."""
+        if not self._settle:
+            return
+        try:
+            async with asyncio.timeout(REST_WITHIN_S):
+                await settled_end(self._around.destination.lookups, self.where, time.monotonic)
+            self._settle = False
+        except (TimeoutError, TwinlogError) as error:
+            log.info("%s: not known to be at rest: %s", self.where, str(error) or f"{REST_WITHIN_S:.0f} s are over")
+
+    async def _idle(self, seconds: float | None = None) -> None:
+        """Come to rest, then wait until something has changed, or for so many seconds."""
+        with suppress(Stopped, TimeoutError):
+            await unless(self._changed, self._come_to_rest())
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
 
     async def _failed(self, reason: str, *, retriable: bool) -> None:
         config = self._mirror_config()
@@ -314,12 +321,12 @@ class Supervisor:
             previous_state=before,
         )
         if not again:
-            await self._changed.wait()
+            await self._idle()
             return
         self._attempt += 1
         ceiling_s = config.failed_retry_max_backoff_ms / 1000
         wait_s = min(ceiling_s, config.failed_retry_initial_backoff_ms / 1000 * 2 ** min(attempt, MOST_DOUBLINGS))
-        await self._changed_within(wait_s * random.uniform(0.8, 1.2))  # noqa: S311  # spreads retries, guards nothing
+        await self._idle(wait_s * random.uniform(0.8, 1.2))  # noqa: S311  # spreads retries, guards nothing
 
     def _mirror_config(self) -> MirrorConfig:
         mirror: MirrorRecord | None = self._around.image.mirrors.get(self.mirror)
@@ -337,13 +344,6 @@ class Supervisor:
             if lease.is_fenced:
                 raise error
             await asyncio.sleep(LEASE_POLL_S)
-
-    async def _changed_within(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._changed.wait()
-        except TimeoutError:
-            return
 
     # What the relay asks to remember (`relay.partition.Ledger`)
 

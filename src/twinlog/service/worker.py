@@ -11,16 +11,16 @@ from contextlib import suppress
 from twinlog.admin.mirrors import DESTINATION_LABEL
 from twinlog.config.client import ClientSettings
 from twinlog.errors import GiveWay, RefreshLeader, RetryLater, TakeOverAnew, TwinlogError
+from twinlog.relay.budget import Budget
 from twinlog.relay.destination import Destination
-from twinlog.relay.inbox import Budget
 from twinlog.relay.lease import Lease
 from twinlog.relay.waiting import cancelled
 from twinlog.service.discovery import Discovery
 from twinlog.service.facts import FactFinder
 from twinlog.service.figures import Figures
-from twinlog.service.keeper import Keeper
-from twinlog.service.membership import Membership
-from twinlog.service.shards import Shards, lease_id
+from twinlog.service.keeper import FAREWELL_WITHIN_S, Keeper
+from twinlog.service.membership import LEAVE_WITHIN_S, Membership
+from twinlog.service.shards import RELEASE_WITHIN_S, SAID_WITHIN_S, Shards, lease_id
 from twinlog.service.sources import Sources
 from twinlog.service.supervisor import Surroundings
 from twinlog.service.sweep import Sweep
@@ -28,6 +28,7 @@ from twinlog.state.log import StateLog
 from twinlog.state.writer import StateWriter
 from twinlog.wire.cluster import Cluster
 from twinlog.wire.ops import has_authorizer
+from twinlog.wire.requirements import WRITING, require
 
 log = logging.getLogger("twinlog.worker")
 
@@ -39,8 +40,9 @@ AGAIN_AFTER_S = 1.0
 # A renewal that hangs is given up after this and settled anew; the lease has run out by then, so nothing is sent
 # meanwhile. Below the 15 s after which the coordinator aborts the transaction by itself.
 COMMIT_WITHIN_S = 10.0
-# For handing everything over in order, and then for ending as it is: 10 s are promised in all.
-END_WITHIN_S, CANCEL_WITHIN_S = 7.0, 2.0
+# From SIGTERM to the end of the process 10 s are promised. Handing everything over has a bound for each step: the
+# partitions, the word about them, the group, the worker's record. What hangs after that is cut off.
+END_WITHIN_S, CANCEL_WITHIN_S = RELEASE_WITHIN_S + SAID_WITHIN_S + LEAVE_WITHIN_S + FAREWELL_WITHIN_S, 0.5
 _CLOCK: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 
@@ -61,7 +63,10 @@ class Worker:
         self._settings = settings
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Run until `stopping` is set. Raises GiveWay where another worker has fenced this one."""
+        """Run until `stopping` is set.
+
+        Raises GiveWay where another worker has fenced this one, UnsupportedVersion where the brokers are too old.
+        """
         addresses = ",".join(f"{host}:{port}" for host, port in self._settings.bootstrap)
         log.info("connecting to the destination cluster at %s, for %.0f s at most", addresses, CONNECT_WITHIN_S)
         cluster = await Cluster.connect(
@@ -71,6 +76,7 @@ class Worker:
             label=DESTINATION_LABEL,
         )
         try:
+            await require(cluster, WRITING)
             await self._serve(cluster, stopping)
         finally:
             await cluster.close()
