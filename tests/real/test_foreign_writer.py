@@ -19,10 +19,10 @@ HIT = PARTITIONS - 1
 IDLE_CHECK_S = 10.0
 
 
-@pytest.fixture
-def mirror(source: LocalKafka, destination: LocalKafka, topic: str) -> Iterator[FaultyMirror]:
-    """A running mirror of an empty topic with three partitions."""
-    with FaultyMirror(source, destination) as mirror:
+@pytest.fixture(params=["destination"])
+def mirror(source: LocalKafka, request: pytest.FixtureRequest, topic: str) -> Iterator[FaultyMirror]:
+    """A running mirror of an empty topic with three partitions, into the destination that a test names."""
+    with FaultyMirror(source, request.getfixturevalue(request.param)) as mirror:
         mirror.create(topic, partitions=PARTITIONS)
         mirror.start(topic)
         mirror.wait_mirroring(topic, PARTITIONS)
@@ -77,6 +77,7 @@ def level_but_hit(mirror: FaultyMirror, topic: str) -> None:
     )
 
 
+@pytest.mark.parametrize("mirror", ["destination", "destination3"], indirect=True)
 def test_a_record_written_while_data_flows(mirror: FaultyMirror, topic: str) -> None:
     """The next append's acknowledgement shows it: FAILED with both offsets; the others go on and are identical."""
     with Flow(mirror.source, topic, seed=3, records_per_second=500):
