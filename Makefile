@@ -42,7 +42,7 @@ check-imports: $(STAMP)
 check-house: $(STAMP)
 	$(BIN)/python -m pytest -q tests/test_house.py
 
-bench: $(STAMP) ## measure throughput against MirrorMaker 2
+bench: $(STAMP) ## measure beside MirrorMaker 2 and raw requests (ARGS=..., see bench/README.md)
 	$(BIN)/python -m bench $(ARGS)
 
 soak: $(STAMP) ## the long fault runs

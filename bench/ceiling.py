@@ -2,8 +2,8 @@
 
 Fetch: one connection, all partitions in one request, the next request sent before an answer is looked at; nothing is
 kept. Produce: batches fetched and stamped beforehand, under one idempotent producer a partition, in the pattern of
-requests that was fastest of those tried. Both: the two at once in one process, since two brokers and a tool share the
-machine.
+requests that was fastest of those tried. Both: the two at once in one process, since the brokers and a tool share the
+machine. With several replicas, produce ends when the high watermark has passed everything, whatever the acks.
 """
 
 import asyncio
@@ -12,49 +12,54 @@ from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bench.loads import Load, Request, produce
+from bench.fill import Request, leaders, produce
 from kafka.protocol.consumer.fetch import FetchRequest
 
 from twinlog.batch.edit import next_sequence, stamped
 from twinlog.batch.scan import batches
 from twinlog.batch.view import Batch
+from twinlog.names import TopicPartition
 from twinlog.relay.inbox import tail_of
 from twinlog.wire.cluster import Cluster
-from twinlog.wire.ops import init_producer_id
+from twinlog.wire.ops import LATEST, init_producer_id, list_offsets
 from twinlog.wire.produce import PartitionBatch
 
 PARTITION_BYTES: Final = 1_048_576
 RESPONSE_BYTES: Final = 10_485_760
 FETCH_VERSION: Final = 12  # the last that names topics by name
+EVERY_S: Final = 0.01
+VISIBLE_WITHIN_S: Final = 60.0
 
 Stamped = dict[int, list[PartitionBatch]]
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """How raw produce spreads the partitions: over `connections`, with `together` of them in one request."""
+    """How raw produce spreads the partitions of a leader: over so many connections, all of one in one request."""
 
     connections: int
-    together: int
 
 
-PATTERNS: Final = (Pattern(1, 4), Pattern(2, 2), Pattern(4, 1))
+PATTERNS: Final = (Pattern(1), Pattern(2), Pattern(4))
 
 
-class _Reader:
-    """Reads a topic from its beginning to `end` in every partition."""
+class Reader:
+    """Reads a topic of one broker from its beginning to its end, in every partition."""
 
-    def __init__(self, cluster: Cluster, topic: str, load: Load) -> None:
+    def __init__(self, cluster: Cluster, topic: str) -> None:
         self._cluster = cluster
         self._topic = topic
-        self._end = load.batches * load.batch_records
-        self.positions = dict.fromkeys(range(load.partitions), 0)
+        self.positions: dict[int, int] = {}
         self.kept: dict[int, list[memoryview]] | None = None
 
     async def run(self) -> None:
-        node = (await self._cluster.topics([self._topic]))[self._topic].partitions[0].leader
+        """Read everything that is there when this begins."""
+        node, parts = next(iter((await leaders(self._cluster, self._topic)).items()))
+        listed = await list_offsets(self._cluster, {TopicPartition(self._topic, part): LATEST for part in parts})
+        ends = {where.partition: found.offset for where, found in listed.items()}
+        self.positions = dict.fromkeys(parts, 0)
         connection = await self._cluster.lane(node, "ceiling")
-        while wanted := [part for part, position in self.positions.items() if position < self._end]:
+        while wanted := [part for part, position in self.positions.items() if position < ends[part]]:
             answer = await connection.submit(self._request(wanted), max_version=FETCH_VERSION)
             for data in answer.responses[0].partitions:
                 self._take(data.partition_index, memoryview(data.records or b""))
@@ -95,9 +100,9 @@ class _Reader:
         )
 
 
-async def stamped_batches(source: Cluster, destination: Cluster, topic: str, load: Load) -> Stamped:
+async def stamped_batches(source: Cluster, destination: Cluster, topic: str) -> Stamped:
     """Fetch everything into memory and stamp it, each partition with a producer id of its own."""
-    reader = _Reader(source, topic, load)
+    reader = Reader(source, topic)
     reader.kept = {}
     await reader.run()
     made: Stamped = {}
@@ -112,24 +117,24 @@ async def stamped_batches(source: Cluster, destination: Cluster, topic: str, loa
     return made
 
 
-async def fetch_alone(source: Cluster, topic: str, load: Load) -> float:
+async def fetch_alone(source: Cluster, topic: str) -> float:
     """Seconds that raw fetch takes."""
-    return await _timed(_Reader(source, topic, load).run())
+    return await _timed(Reader(source, topic).run())
 
 
-async def produce_alone(destination: Cluster, topic: str, made: Stamped, pattern: Pattern) -> float:
+async def produce_alone(destination: Cluster, topic: str, made: Stamped, pattern: Pattern, *, acks: int) -> float:
     """Seconds that raw produce takes."""
-    return await _timed(_produce(destination, topic, made, pattern))
+    return await _timed(_produce(destination, topic, made, pattern, acks))
 
 
 async def both(
-    source: Cluster, destination: Cluster, topics: tuple[str, str], load: Load, made: Stamped, pattern: Pattern
+    source: Cluster, destination: Cluster, topics: tuple[str, str], made: Stamped, pattern: Pattern, *, acks: int
 ) -> float:
     """Seconds that both take when they run at once; `topics` are the one read and the one written."""
-    reader = _Reader(source, topics[0], load)
+    reader = Reader(source, topics[0])
 
     async def at_once() -> None:
-        await asyncio.gather(reader.run(), _produce(destination, topics[1], made, pattern))
+        await asyncio.gather(reader.run(), _produce(destination, topics[1], made, pattern, acks))
 
     return await _timed(at_once())
 
@@ -140,20 +145,33 @@ async def _timed(work: Coroutine[Any, Any, None]) -> float:
     return time.perf_counter() - began
 
 
-async def _produce(cluster: Cluster, topic: str, made: Stamped, pattern: Pattern) -> None:
-    node = (await cluster.topics([topic]))[topic].partitions[0].leader
-    groups = [sorted(made)[at :: pattern.connections] for at in range(pattern.connections)]
-    lanes = [await cluster.lane(node, f"ceiling-{at}") for at in range(pattern.connections)]
-    await asyncio.gather(
-        *(
-            produce(lane, topic, _requests(made, group, pattern.together))
-            for lane, group in zip(lanes, groups, strict=True)
-        )
-    )
+async def _produce(cluster: Cluster, topic: str, made: Stamped, pattern: Pattern, acks: int) -> None:
+    streams = []
+    for node, parts in (await leaders(cluster, topic)).items():
+        for at in range(min(pattern.connections, len(parts))):
+            lane = await cluster.lane(node, f"ceiling-{at}")
+            streams.append(produce(lane, topic, _requests(made, parts[at :: pattern.connections]), acks=acks))
+    await asyncio.gather(*streams)
+    await _visible(cluster, topic, made)
 
 
-def _requests(made: Stamped, parts: list[int], together: int) -> Iterator[Request]:
+async def _visible(cluster: Cluster, topic: str, made: Stamped) -> None:
+    """Wait until the high watermark has passed every batch; with one replica it has when all are acknowledged."""
+    ends = {TopicPartition(topic, part): sum(_count(batch) for batch in sent) for part, sent in made.items()}
+    deadline = time.monotonic() + VISIBLE_WITHIN_S
+    while True:
+        listed = await list_offsets(cluster, dict.fromkeys(ends, LATEST))
+        if all(listed[where].offset >= end for where, end in ends.items()):
+            return
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{topic}: the high watermark did not reach the log's end in time.")
+        await asyncio.sleep(EVERY_S)
+
+
+def _count(batch: PartitionBatch) -> int:
+    return int.from_bytes(batch.header[-4:], "big")
+
+
+def _requests(made: Stamped, parts: list[int]) -> Iterator[Request]:
     for turn in range(max(len(made[part]) for part in parts)):
-        row = [made[part][turn] for part in parts if turn < len(made[part])]
-        for at in range(0, len(row), together):
-            yield row[at : at + together]
+        yield [made[part][turn] for part in parts if turn < len(made[part])]

@@ -1,39 +1,49 @@
-"""What is mirrored: a topic filled once, with the same batches for every contestant."""
+"""What is mirrored: the loads by name, and the batches that they are made of."""
 
-import asyncio
 import random
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
-from kafka.protocol.producer.produce import ProduceRequest
-
+from twinlog.batch import layout
 from twinlog.batch.records import encode
 from twinlog.batch.section import Record
-from twinlog.wire.cluster import Cluster
-from twinlog.wire.connection import Connection
-from twinlog.wire.produce import NEWEST_PRODUCE, PRODUCE, PartitionBatch, decode_produced, encode_produce
 
 SEED: Final = 4
 DISTINCT_BATCHES: Final = 64  # a megabyte of them, so that nothing compares equal by chance
-IN_FLIGHT: Final = 5
-TIMEOUT_MS: Final = 30_000
+# A vocabulary, so that text made of it compresses as text does: lz4 makes about a half of it.
+WORDS: Final = [random.Random(at).randbytes(4 + at % 9) for at in range(200)]
+HOT_KEY: Final = b"overwritten"
 
 
 @dataclass(frozen=True)
 class Load:
-    """A topic's content: `megabytes` (10^6 bytes) of records in equal batches, spread evenly over the partitions."""
+    """A topic's content: `megabytes` (10^6 bytes) of records in equal batches, spread evenly over the partitions.
+
+    transaction_records: so many records of a partition are one committed transaction; 0 for none.
+    keep_one_in: in a compacted topic, one of so many records keeps its key to itself, all others share one.
+    brokers: of the destination; with three, topics have three replicas and min.insync.replicas 2.
+    """
 
     name: str
+    text: str
     megabytes: int
     partitions: int = 4
     record_bytes: int = 1000
     batch_records: int = 16
+    codec: int = layout.NO_CODEC
+    transaction_records: int = 0
+    keep_one_in: int = 1
+    brokers: int = 1
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.megabytes} MB in {self.partitions} partitions"
+        replicas = ", 3 replicas at the destination" if self.brokers > 1 else ""
+        return f"{self.name}: {self.text}, {self.megabytes} MB in {self.partitions} partitions{replicas}"
+
+    @property
+    def compacted(self) -> bool:
+        """Whether the topic is compacted."""
+        return self.keep_one_in > 1
 
     @property
     def batches(self) -> int:
@@ -42,62 +52,53 @@ class Load:
 
     @property
     def records(self) -> int:
-        """Records in the whole topic."""
+        """Records in the whole topic, before compaction."""
         return self.batches * self.batch_records * self.partitions
+
+    @property
+    def topic_configs(self) -> dict[str, str]:
+        """Configs of the destination topic."""
+        return {"cleanup.policy": "compact"} if self.compacted else {}
 
     def made(self) -> list[bytes]:
         """The distinct batches, stamped with the present time: what the destination counts as fresh."""
-        rng = random.Random(SEED)
-        now_ms = time.time_ns() // 1_000_000
-        return [self._batch(rng, now_ms) for _ in range(DISTINCT_BATCHES)]
+        rng, now_ms = random.Random(SEED), time.time_ns() // 1_000_000
+        return [self.batch(now_ms, number, self.values(rng)) for number in range(DISTINCT_BATCHES)]
 
-    def _batch(self, rng: random.Random, now_ms: int) -> bytes:
+    def batch(self, now_ms: int, number: int, values: list[bytes]) -> bytes:
+        """One batch; its place in the topic's order decides its keys."""
+        first = number * self.batch_records
+        records = [Record(at, now_ms, self._key(first + at), value, ()) for at, value in enumerate(values)]
+        return bytes(encode(records, codec=self.codec).raw)
+
+    def values(self, rng: random.Random) -> list[bytes]:
+        """A batch's values."""
+        return [self._value(rng) for _ in range(self.batch_records)]
+
+    def _key(self, place: int) -> bytes:
+        return b"%08d" % place if place % self.keep_one_in == 0 else HOT_KEY
+
+    def _value(self, rng: random.Random) -> bytes:
         size = self.record_bytes - 18  # key and framing
-        records = [Record(at, now_ms, b"%08d" % at, rng.randbytes(size), ()) for at in range(self.batch_records)]
-        return bytes(encode(records, codec=0).raw)
+        if self.codec == layout.NO_CODEC:
+            return rng.randbytes(size)
+        return b" ".join(rng.choices(WORDS, k=size // 4))[:size]
 
 
-STANDARD: Final = Load("1 KB records in 16 KB batches", megabytes=300)
+STANDARD: Final = Load("standard", "1 KB records in 16 KB batches", 300)
 
-Request = list[PartitionBatch]
-
-
-async def fill(cluster: Cluster, topic: str, load: Load) -> int:
-    """Write the load's batches; returns the bytes of the whole log, headers among them."""
-    made = load.made()
-    node = (await cluster.topics([topic]))[topic].partitions[0].leader
-    connection = await cluster.lane(node, "fill")
-    requests = (
-        [PartitionBatch(part, made[(turn + part) % len(made)], memoryview(b"")) for part in range(load.partitions)]
-        for turn in range(load.batches)
+LOADS: Final = {
+    load.name: load
+    for load in (
+        STANDARD,
+        Load("large", "1 KB records in 256 KB batches", 300, batch_records=256),
+        Load("lz4", "1 KB records in 16 KB batches, lz4", 300, codec=layout.LZ4),
+        Load("small", "100-byte records in 16 KB batches", 200, record_bytes=100, batch_records=160),
+        Load("p64", "1 KB records in 16 KB batches", 300, partitions=64),
+        Load("rf3-4", "1 KB records in 16 KB batches", 120, brokers=3),
+        Load("rf3-64", "1 KB records in 16 KB batches", 150, partitions=64, brokers=3),
+        Load("txn100", "transactions of 100 1 KB records", 200, batch_records=20, transaction_records=100),
+        Load("txn1", "transactions of one 1 KB record", 20, batch_records=1, transaction_records=1),
+        Load("compacted", "compacted topic, 9 of 10 records gone", 200, keep_one_in=10),
     )
-    await produce(connection, topic, requests)
-    return sum(len(made[(turn + part) % len(made)]) for turn in range(load.batches) for part in range(load.partitions))
-
-
-async def produce(connection: Connection, topic: str, requests: Iterator[Request]) -> None:
-    """Send the requests one after another, a few under way at once; raises RuntimeError where one is refused."""
-    version = connection.version_of(ProduceRequest, NEWEST_PRODUCE)
-    room = asyncio.Semaphore(IN_FLIGHT)
-    failures: list[str] = []
-
-    def answered(future: asyncio.Future[object]) -> None:
-        room.release()
-        if error := future.exception():
-            failures.append(str(error))
-            return
-        answer = future.result()
-        failures.extend(f"{where}: error {p.code}" for where, p in answer.items() if p.code)  # type: ignore[attr-defined]
-
-    for request in requests:
-        await room.acquire()
-        if failures:
-            room.release()
-            break
-        chunks = encode_produce(version, [(topic, request)], acks=-1, timeout_ms=TIMEOUT_MS)
-        future = connection.submit_frame(PRODUCE, version, chunks, partial(decode_produced, version))
-        future.add_done_callback(answered)
-    for _ in range(IN_FLIGHT):
-        await room.acquire()
-    if failures:
-        raise RuntimeError(f"The broker refused what was produced to {topic}: {failures[0]}.")
+}
