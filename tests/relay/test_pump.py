@@ -12,8 +12,9 @@ from twinlog.batch.scan import Blank
 from twinlog.errors import TakeOverAnew
 from twinlog.relay.budget import Budget
 from twinlog.relay.decide import Stopped, Terms
+from twinlog.relay.filling import Filling
 from twinlog.relay.inbox import Inbox
-from twinlog.relay.progress import Accepted, Answer, BlankStep, Forward, Nudge, Plan, Unknown
+from twinlog.relay.progress import Accepted, Answer, BlankStep, DataStep, Forward, Nudge, Plan, Unknown
 from twinlog.relay.pump import PLANS_UNDER_WAY, RUNS_AT_ONCE, Pump, parted
 
 
@@ -192,3 +193,45 @@ def test_few_blanks_are_one_part() -> None:
     """The usual case costs nothing."""
     verdict = Forward((Blank(1, 5),), 6)
     assert parted(verdict) == (verdict, None)
+
+
+async def test_holes_are_filled_and_those_at_the_end_wait(made: Any) -> None:
+    """What is held back is neither written nor read again; nothing is waited for in front of it."""
+    run = Running(made)
+    run.pump.filling = filling = Filling(1_000, roll_ms=1_000, newest_ms=-1, max_message_bytes=1_000_000)
+    await asyncio.sleep(0)
+    run.inbox.put(made.chunk(100, made.data(105), last_stable_offset=150))
+    first = (await run.plans(1))[0]
+    assert isinstance(first.steps[0], DataStep)
+    assert (first.steps[0].sends[0].batch.first, first.after.position) == (100, 108)
+    run.inbox.put(made.chunk(108, last_stable_offset=110))
+    await asyncio.sleep(0.01)
+    assert filling.held == Blank(108, 109)
+    run.destination.answer(0, Accepted())
+    await asyncio.sleep(0.01)
+    assert not run.inbox.nudged
+    run.inbox.put(made.chunk(110, made.data(112)))
+    second = (await run.plans(2))[1]
+    assert isinstance(second.steps[0], DataStep)
+    assert (second.steps[0].sends[0].batch.first, second.after.position) == (108, 115)
+    assert (len(second.steps), second.after.source_epoch) == (1, first.after.source_epoch)
+    run.task.cancel()
+
+
+async def test_what_was_held_back_is_read_again_in_the_next_round(made: Any) -> None:
+    """A round that ends drops it, and the place from which the source is read on is the position."""
+    run = Running(made)
+    run.pump.filling = filling = Filling(1_000, roll_ms=1_000, newest_ms=-1, max_message_bytes=1_000_000)
+    await asyncio.sleep(0)
+    run.inbox.put(made.chunk(100, last_stable_offset=110))
+    await asyncio.sleep(0.01)
+    assert filling.held == Blank(100, 109)
+    run.destination.answer(0, Accepted())
+    run.inbox.nudge(Nudge())
+    with pytest.raises(Stopped):
+        await run.task
+    assert run.pump.progress.position == 100
+    again = asyncio.create_task(run.pump.run(Inbox(made.where, 100, budget=Budget(1_000_000).share())))
+    await asyncio.sleep(0)
+    assert filling.held is None
+    again.cancel()

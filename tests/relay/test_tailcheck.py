@@ -2,6 +2,8 @@
 
 import pytest
 
+from twinlog.batch.compare import unmatched
+from twinlog.batch.fill import HEADER_NAME
 from twinlog.batch.records import Record, encode
 from twinlog.batch.scan import Blank, Data
 from twinlog.errors import PartitionFailed
@@ -63,3 +65,17 @@ def test_record_where_the_source_has_a_marker_is_not_compaction() -> None:
     _compare(WHERE, source, destination, (100, 102), compacted=compacted, hidden=([Blank(99, 99)], []))
     with pytest.raises(PartitionFailed, match="offset 100"):
         _compare(WHERE, source, destination, (100, 102), compacted=compacted, hidden=([Blank(100, 100)], []))
+
+
+def test_record_that_fills_a_marker_of_the_source_is_no_surplus() -> None:
+    """The first copy of a compacted topic fills markers and aborted records, too, until the cleaner has been there."""
+    filling = Record(100, 1_000_000, b"k", None, ((HEADER_NAME, None),))
+    kept = Record(101, 1_000_000, b"k", b"v", ())
+    source = [Blank(100, 100), Data(encode([kept], codec=0))]
+    destination = [Data(encode([filling, kept], codec=0))]
+    compacted = Compacted(frozenset({destination[0].batch.producer_id}))
+    marker = [Blank(100, 100)]
+    assert unmatched(source, destination, first=100, last=101).destination.keys() == {100}
+    _compare(WHERE, source, destination, (100, 101), compacted=compacted, hidden=(marker, []))
+    with pytest.raises(PartitionFailed, match="offset 100"):
+        _compare(WHERE, source, destination, (100, 101), compacted=None, hidden=(marker, []))

@@ -14,7 +14,7 @@ from twinlog.batch.view import Batch, OldBatch
 from twinlog.errors import CorruptBatch
 from twinlog.names import TopicPartition
 
-__all__ = ["MAX_DECODED_BYTES", "Record", "decode", "encode", "rewritten"]
+__all__ = ["MAX_DECODED_BYTES", "Frame", "Record", "decode", "encode", "frames_from", "rewritten"]
 
 _SMALL_BYTES: Final = 16 << 10
 """A rewritten batch is split rather than larger than its original; but nobody sets max.message.bytes below this."""
@@ -32,6 +32,12 @@ def decode(
         if isinstance(batch, OldBatch):
             return old_records(batch, limit_bytes=limit_bytes)
         return [record_of(frame) for frame in frames(batch, limit_bytes=limit_bytes)]
+
+
+def frames_from(batch: Batch, *, from_offset: int, where: TopicPartition | None = None) -> list[Frame]:
+    """The records from `from_offset` on, as far as rewriting needs them. Raises CorruptBatch as `decode` does."""
+    with _reading(batch, where):
+        return [frame for frame in frames(batch, limit_bytes=MAX_DECODED_BYTES) if frame.offset >= from_offset]
 
 
 def encode(records: Sequence[Record], *, codec: int) -> Batch:

@@ -127,26 +127,33 @@ def assembled(run: Sequence[Frame], codec: int) -> Batch:
     (`LogValidator`), so that the broker takes the batch without touching it.
     """
     first = run[0]
-    body = compress(codec, b"".join(_framed(frame, first) for frame in run))
+    return packed(
+        b"".join(_framed(frame, first) for frame in run),
+        codec=codec,
+        first=first.offset,
+        count=len(run),
+        times=(first.timestamp, max(layout.NO_TIMESTAMP, *(frame.timestamp for frame in run))),
+    )
+
+
+def packed(section: bytes, *, codec: int, first: int, count: int, times: tuple[int, int]) -> Batch:
+    """Put a header before a record section of `count` records from offset `first` on; `times`: base and highest."""
+    body = compress(codec, section)
     summed = layout.CHECKSUMMED.pack(
-        codec,
-        len(run) - 1,
-        first.timestamp,
-        max(layout.NO_TIMESTAMP, *(frame.timestamp for frame in run)),
-        layout.NO_PRODUCER,
-        layout.NO_EPOCH,
-        layout.NO_SEQUENCE,
-        len(run),
+        codec, count - 1, *times, layout.NO_PRODUCER, layout.NO_EPOCH, layout.NO_SEQUENCE, count
     )
     head = sealed(summed, body)[layout.LENGTH :]
-    return Batch(memoryview(b"".join((first.offset.to_bytes(8, "big"), head, body))))
+    return Batch(memoryview(b"".join((first.to_bytes(8, "big"), head, body))))
 
 
 def _framed(frame: Frame, first: Frame) -> bytes:
-    middle = zigzag(frame.timestamp - first.timestamp) + zigzag(frame.offset - first.offset)
-    return b"".join(
-        (zigzag(1 + len(middle) + len(frame.tail)), frame.attributes.to_bytes(1, "big"), middle, frame.tail)
-    )
+    return framed_at(frame, zigzag(frame.timestamp - first.timestamp), zigzag(frame.offset - first.offset))
+
+
+def framed_at(frame: Frame, time_delta: bytes, offset_delta: bytes) -> bytes:
+    """Write a record with its deltas, which are given as they are written."""
+    length = zigzag(1 + len(time_delta) + len(offset_delta) + len(frame.tail))
+    return b"".join((length, frame.attributes.to_bytes(1, "big"), time_delta, offset_delta, frame.tail))
 
 
 def zigzag(number: int) -> bytes:

@@ -8,7 +8,8 @@ The worker that owns a *partition* moves that partition's **actual** state towar
 stores each one in `__mirror_state`. Nobody else writes an actual state, and no command waits for one.
 
 - A partition without a stored state is UNKNOWN. It begins in LOG_ALIGNMENT: the two logs are compared, the log start
-  is met, and only then is it MIRRORING.
+  is met, and only then is it MIRRORING. Where holes of a compacted source were filled, it streams in LOG_ALIGNMENT
+  until the destination's cleaner has made holes of them again.
 - A change of owner is no transition. Every owner begins with a takeover (settle, read the log's end, check the tail),
   whatever the state; a MIRRORING partition is MIRRORING throughout.
 - PAUSING and STOPPING are passed through: what is in flight is awaited, then the partition is PAUSED or STOPPED. Both

@@ -104,6 +104,8 @@ class PartitionRecord(_Keyed):
     - `long_runs`: a long blank run may have left a transactional id of this partition's own at the destination.
     - `retry_attempt`: retries made since the last success; NEVER_RETRY when only an operator can help.
     - `previous_state`: where a FAILED partition returns to.
+    - `filled_to`, `last_filling`, `configs_before`: what is left of a first copy whose holes were filled
+      (`relay.takeover.Copy`); -1, -1 and "" for nothing.
     - the two topic ids: of the topics that this state is about; with others in the TopicRecord, it is stale.
     """
 
@@ -125,6 +127,9 @@ class PartitionRecord(_Keyed):
     previous_state: PartitionState = PartitionState.UNKNOWN
     source_topic_id: UUID = NO_TOPIC_ID
     destination_topic_id: UUID = NO_TOPIC_ID
+    filled_to: int = UNKNOWN_OFFSET
+    last_filling: int = UNKNOWN_OFFSET
+    configs_before: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """What to do with what was fetched. Everything that can go wrong at the source has a name here."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from twinlog.batch.records import rewritten
@@ -45,10 +45,14 @@ class Terms:
     trust_emptiness: bool = True
 
 
-def decide(progress: Progress, fetched: Fetched, terms: Terms) -> Verdict:
-    """Judge one fetched value; nothing here changes anything."""
+Form = Callable[[Iterable[Data | Blank], int, TopicPartition], tuple[Batch | Blank, ...]]
+"""Puts what a reader sees from a position on into batches that a broker accepts, and blanks."""
+
+
+def decide(progress: Progress, fetched: Fetched, terms: Terms, form: Form | None = None) -> Verdict:
+    """Judge one fetched value; nothing here changes anything. `form` is `sendable` where none is given."""
     if isinstance(fetched, Chunk):
-        return _decide_chunk(progress, fetched, terms)
+        return _decide_chunk(progress, fetched, terms, form or sendable)
     if isinstance(fetched, FetchRefused):
         return _decide_refusal(progress, fetched)
     return _decide_nudge(fetched)
@@ -80,17 +84,17 @@ def _decide_refusal(progress: Progress, refused: FetchRefused) -> Verdict:
     return Refetch(f"{where}: the source answered {refused.reason or refused.code}")
 
 
-def _decide_chunk(progress: Progress, chunk: Chunk, terms: Terms) -> Verdict:
+def _decide_chunk(progress: Progress, chunk: Chunk, terms: Terms, form: Form) -> Verdict:
     where, position = progress.where, progress.position
     if chunk.position != position:
         return Realign(f"{where}: fetched from {chunk.position}, but the next offset is {position}")
     if chunk.log_start_offset > position:
         return Realign(f"{where}: the source log now starts at {chunk.log_start_offset}")
     try:
-        items, next_offset = _read(chunk, progress)
+        items, next_offset = _read(chunk, progress, form)
     except CorruptBatch as error:
         return Fail(str(error))
-    doubt = _doubt(chunk, items, terms)
+    doubt = _doubt(chunk, next_offset, terms)
     if doubt:
         return Refetch(f"{where}: the source returned {doubt} at offset {position}")
     if not terms.may_blank and any(isinstance(item, Blank) for item in items):
@@ -98,11 +102,11 @@ def _decide_chunk(progress: Progress, chunk: Chunk, terms: Terms) -> Verdict:
     return Forward(items, next_offset, chunk.last_epoch)
 
 
-def _doubt(chunk: Chunk, items: Sequence[Batch | Blank], terms: Terms) -> str:
+def _doubt(chunk: Chunk, next_offset: int, terms: Terms) -> str:
     """What of the answer cannot be believed; empty where all can."""
-    if not items and len(chunk.records):
+    if next_offset == chunk.position and len(chunk.records):
         return "a cut batch"
-    if items and not len(chunk.records) and not terms.trust_emptiness:
+    if next_offset > chunk.position and not len(chunk.records) and not terms.trust_emptiness:
         return (
             f"nothing, though its last stable offset is {chunk.last_stable_offset} and it has tiered storage (or the "
             f"topic's configs cannot be read, for want of DESCRIBE_CONFIGS)"
@@ -110,7 +114,7 @@ def _doubt(chunk: Chunk, items: Sequence[Batch | Blank], terms: Terms) -> str:
     return ""
 
 
-def _read(chunk: Chunk, progress: Progress) -> tuple[tuple[Batch | Blank, ...], int]:
+def _read(chunk: Chunk, progress: Progress, form: Form) -> tuple[tuple[Batch | Blank, ...], int]:
     scan = readable(
         chunk.records,
         position=chunk.position,
@@ -119,17 +123,18 @@ def _read(chunk: Chunk, progress: Progress) -> tuple[tuple[Batch | Blank, ...], 
         where=progress.where,
     )
     if scan.items or len(chunk.records) or not chunk.conclusive or chunk.last_stable_offset <= chunk.position:
-        return _sendable(scan.items, chunk.position, progress.where), scan.next_offset
+        return form(scan.items, chunk.position, progress.where), scan.next_offset
     # Compaction removed everything up to the last stable offset; no batch will ever stand for these offsets.
-    return (Blank(chunk.position, chunk.last_stable_offset - 1),), chunk.last_stable_offset
+    blank = Blank(chunk.position, chunk.last_stable_offset - 1)
+    return form((blank,), chunk.position, progress.where), chunk.last_stable_offset
 
 
-def _sendable(items: Iterable[Data | Blank], position: int, where: TopicPartition) -> tuple[Batch | Blank, ...]:
+def sendable(items: Iterable[Data | Blank], position: int, where: TopicPartition) -> tuple[Batch | Blank, ...]:
     """The same, with each batch in a form that a broker accepts, and a blank wherever a batch has a hole."""
     out: list[Batch | Blank] = []
     for item in items:
         if isinstance(item, Blank):
-            _blank(out, item.first, item.last)
+            add_blank(out, item.first, item.last)
             position = item.last + 1
             continue
         batch = item.batch
@@ -138,15 +143,15 @@ def _sendable(items: Iterable[Data | Blank], position: int, where: TopicPartitio
             position = batch.next_offset
             continue
         for piece in rewritten(batch, from_offset=position, where=where):
-            _blank(out, position, piece.base_offset - 1)
+            add_blank(out, position, piece.base_offset - 1)
             out.append(piece)
             position = piece.next_offset
-        _blank(out, position, batch.next_offset - 1)
+        add_blank(out, position, batch.next_offset - 1)
         position = max(position, batch.next_offset)
     return tuple(out)
 
 
-def _blank(out: list[Batch | Blank], first: int, last: int) -> None:
+def add_blank(out: list[Batch | Blank], first: int, last: int) -> None:
     """Add a blank, joined with one directly before it; an empty one is none."""
     if first > last:
         return

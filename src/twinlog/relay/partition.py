@@ -17,6 +17,8 @@ from twinlog.names import TopicPartition
 from twinlog.relay.decide import Stopped, Terms
 from twinlog.relay.destination import Destination
 from twinlog.relay.fetch import Source
+from twinlog.relay.filling import Filling
+from twinlog.relay.firstcopy import FirstCopy, Memory
 from twinlog.relay.inbox import Inbox, SourceFigures
 from twinlog.relay.lease import Lease
 from twinlog.relay.prefix import fill_prefix, follow_log_start
@@ -25,7 +27,7 @@ from twinlog.relay.pump import Pump
 from twinlog.relay.stream import Route, Stream
 from twinlog.relay.tailcheck import Sides
 from twinlog.relay.takeover import TRUE_END, Bounds, Known, TopicIds, take_over
-from twinlog.relay.waiting import unless
+from twinlog.relay.waiting import cancelled, unless
 from twinlog.relay.window import Window
 
 log = logging.getLogger("twinlog.partition")
@@ -38,7 +40,7 @@ SOURCE_BEHIND_S = 30.0
 REST_WITHIN_S = 3.0
 
 
-class Ledger(Protocol):
+class Ledger(Memory, Protocol):
     """What the relay asks the state to remember, each before the thing it is about is done."""
 
     async def took_producer(self, progress: Progress) -> None:
@@ -106,6 +108,10 @@ class PartitionRelay:
         self._pump: Pump | None = None
         self._progress: Progress | None = None
         self._route: Route | None = None
+        self._copy = FirstCopy(
+            self._sides, self.where, ledger, copy=claim.known.copy, max_message_bytes=claim.max_message_bytes
+        )
+        self._filling: Filling | None = None
         self._behind_since: float | None = None
         # Whether something may still be under way to the destination whose outcome nobody knows.
         self.unsettled = claim.settle
@@ -204,14 +210,15 @@ class PartitionRelay:
         self.unsettled = False
         self._close_route()
         self._check_lease()
-        if self._known.is_new:
+        fresh = self._known.is_new
+        if fresh:
             await self._ledger.took_producer(progress)
         self._progress = progress
         self._behind_since = None
         self._remember()
-        return await self._meet_start(progress, bounds)
+        return await self._meet_start(progress, bounds, fresh=fresh)
 
-    async def _meet_start(self, progress: Progress, bounds: Bounds) -> Progress:
+    async def _meet_start(self, progress: Progress, bounds: Bounds, *, fresh: bool) -> Progress:
         """Fill up to the source's log start and let the destination's follow; then both sides agree."""
         stream = await self._bind(progress.position)
         progress = await fill_prefix(self._destination, stream, progress, bounds.source_start)
@@ -224,8 +231,16 @@ class PartitionRelay:
         self.figures.high_watermark = max(self.figures.high_watermark, bounds.source_end)
         self._progress = progress
         self._known = replace(self._known, checked_offset=progress.position)
-        await self._ledger.mirroring(progress)
+        may_fill = (fresh or not self._copy.copy.over) and self.claim.compacted and self.claim.terms.may_blank
+        beginning = self._copy.begin(progress, bounds, may_fill=may_fill)
+        self._filling = await unless(self._stopping, beginning)
+        if self._copy.copy.over:
+            await self._ledger.mirroring(progress)
         return progress
+
+    def _confirmed_progress(self) -> Progress | None:
+        progress = self.progress
+        return None if progress is None else replace(progress, position=self.confirmed)
 
     async def _bind(self, position: int) -> Stream:
         leader = await self._sides.destination.cluster.find_leader(self.where)
@@ -264,6 +279,8 @@ class PartitionRelay:
         stream = await self._bind(progress.position)
         claim = self.claim
         pump = self._pump = Pump(self._destination, stream, progress, claim.terms, claim.guard_ms)
+        pump.filling = self._filling
+        finishing = asyncio.create_task(self._copy.finish(self._confirmed_progress), name=f"first copy {self.where}")
         failures = 0
         try:
             while True:
@@ -280,6 +297,7 @@ class PartitionRelay:
         except PartitionFailed as error:
             raise self._under_lease(error) from error
         finally:
+            await cancelled({finishing})
             if self._window is not None and not self._window.empty:
                 self.unsettled = True
             self._progress = pump.progress

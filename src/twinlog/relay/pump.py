@@ -14,6 +14,7 @@ from twinlog.batch.scan import Blank
 from twinlog.relay.confirm import confirm
 from twinlog.relay.decide import Terms, decide, forwarded
 from twinlog.relay.destination import Destination
+from twinlog.relay.filling import Filling
 from twinlog.relay.inbox import Inbox
 from twinlog.relay.progress import Accepted, Answer, Fetched, Forward, Plan, Progress, Verdict
 from twinlog.relay.rewrite import rewrite
@@ -44,6 +45,7 @@ class Pump:
     terms: Terms
     guard_ms: int
     appending: bool = False
+    filling: Filling | None = None
     _under_way: deque[UnderWay] = field(default_factory=deque)
 
     async def run(self, inbox: Inbox) -> None:
@@ -51,6 +53,8 @@ class Pump:
 
         Raises Stopped, RefreshLeader (the source's), TakeOverAnew, GiveWay or PartitionFailed; never returns.
         """
+        if self.filling is not None:
+            self.filling.begin_at(self.progress.position)
         try:
             while True:
                 await self._turn(inbox)
@@ -62,10 +66,26 @@ class Pump:
     async def _turn(self, inbox: Inbox) -> None:
         """One value. Its names end with it: a quiet partition must not keep in memory what it has sent last."""
         fetched = await self._fetched(inbox)
-        verdict = decide(self._planned, fetched, self.terms)
+        verdict = self._judged(fetched)
         if not _data_alone(verdict):
             await self._land_all()
         await self._forward(forwarded(verdict), inbox)
+
+    def _judged(self, fetched: Fetched) -> Verdict:
+        planned, filling = self._planned, self.filling
+        if filling is None or filling.over(planned.position):
+            return decide(planned, fetched, self.terms)
+        filling.now_ms = _now_ms()
+        verdict = decide(filling.ahead(planned), fetched, self.terms, filling.form)
+        if filling.held is None or not isinstance(verdict, Forward):
+            return verdict
+        # What is held back is not behind us yet.
+        return replace(verdict, next_offset=filling.held.first, source_epoch=-1)
+
+    @property
+    def _reading_at(self) -> int:
+        """From where the source is to be read on once everything under way is accepted."""
+        return self.progress.position if self.filling is None else self.filling.ahead(self.progress).position
 
     @property
     def _planned(self) -> Progress:
@@ -84,7 +104,7 @@ class Pump:
                 self._landed()
         if not self._under_way:
             self.appending = False
-            inbox.expect(self.progress.position)
+            inbox.expect(self._reading_at)
         return await inbox.get(in_use=len(self._under_way))
 
     async def _forward(self, verdict: Forward, inbox: Inbox) -> None:

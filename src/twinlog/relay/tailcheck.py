@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from twinlog.batch.compare import differences, unmatched
+from twinlog.batch.fill import is_filling
 from twinlog.batch.scan import Blank, Data, Scan, batches, readable
 from twinlog.batch.view import Batch
 from twinlog.errors import PartitionFailed, RetryLater, SourceBehind
@@ -114,8 +115,9 @@ def _only_compacted(
     left = unmatched(source, destination, first=span[0], last=span[1])
     at_source, at_destination = hidden
     # The cleaner leaves holes. Where one side has a marker or an aborted record, a record of the other one is surplus,
-    # or has been overtaken by a surplus marker.
-    overlaid = _any_in(left.source.keys(), at_destination) or _any_in(left.destination.keys(), at_source)
+    # or has been overtaken by a surplus marker; but for one that fills a blank until the cleaner has gone over it.
+    surplus = [offset for offset, record in left.destination.items() if not is_filling(record)]
+    overlaid = _any_in(left.source.keys(), at_destination) or _any_in(surplus, at_source)
     if overlaid or left.source.keys() & left.destination.keys():
         return False
     if not left.destination or compacted.producers is None:

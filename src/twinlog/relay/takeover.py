@@ -50,12 +50,30 @@ EPOCHS_SKIPPED = 2
 
 
 @dataclass(frozen=True, slots=True)
+class Copy:
+    """What is left of a partition's first copy whose holes were filled (`firstcopy`).
+
+    `filled_to`: filling records may be below this offset; -1: none are left. `last_filling`: the last of them; -1 while
+    that is not settled. `configs_before`: configs of the topic that are to be put back; empty: nothing is left to do.
+    """
+
+    filled_to: int = -1
+    last_filling: int = -1
+    configs_before: str = ""
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is left of it."""
+        return self.filled_to < 0 and not self.configs_before
+
+
+@dataclass(frozen=True, slots=True)
 class Known:
     """What the state remembers of a partition; -1 for nothing.
 
     `spare_producer_id` is the one that takes over when the first one's epochs run out: from then on either may be at
     the log's end. `checked_offset` is where the tail check may begin (below it, it was made before). `long_runs` says
-    that the partition's own transactional id may have something open.
+    that the partition's own transactional id may have something open. `copy` is what is left of the first copy.
     """
 
     producer_id: int = -1
@@ -63,6 +81,7 @@ class Known:
     spare_producer_id: int = -1
     checked_offset: int = -1
     long_runs: bool = False
+    copy: Copy = Copy()
 
     @property
     def is_new(self) -> bool:

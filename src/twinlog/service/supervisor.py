@@ -7,7 +7,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -19,10 +19,12 @@ from twinlog.errors import BadInput, GiveWay, PartitionFailed, TwinlogError
 from twinlog.names import TopicPartition
 from twinlog.relay.decide import Stopped, Terms
 from twinlog.relay.destination import Destination
+from twinlog.relay.firstcopy import Peer
 from twinlog.relay.lease import Lease
 from twinlog.relay.partition import Claim, PartitionRelay
 from twinlog.relay.progress import Progress
-from twinlog.relay.takeover import HIGH_WATERMARK, Known, settled_end
+from twinlog.relay.rolling import Rolling
+from twinlog.relay.takeover import HIGH_WATERMARK, Copy, Known, settled_end
 from twinlog.relay.waiting import cancelled, unless
 from twinlog.service.facts import FactFinder, Facts
 from twinlog.service.keeper import Keeper
@@ -43,6 +45,9 @@ RESTS = {
     DesiredState.PAUSED: (PartitionState.PAUSING, PartitionState.PAUSED),
     DesiredState.STOPPED: (PartitionState.STOPPING, PartitionState.STOPPED),
 }
+
+
+STREAMING = {PartitionState.LOG_ALIGNMENT, PartitionState.MIRRORING}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,8 @@ class Supervisor:
         self._began_at = -1
         self._end_is_known = False
         self._configs: Mapping[str, str] = {}
+        # The relay and what finishes a first copy may both have something to remember.
+        self._writing = asyncio.Lock()
         self.record = self._stored()
         self._task = asyncio.create_task(self._run(), name=f"partition {self.where}")
 
@@ -132,12 +139,13 @@ class Supervisor:
         return stored
 
     async def _write(self, state: PartitionState, **changes: object) -> None:
-        check(self.record.state, state)
-        changed = replace(self.record, state=state, **changes)  # type: ignore[arg-type]  # names are the record's own
-        if state is not self.record.state:
-            log.info("%s of mirror %s: %s", self.where, self.mirror, state.name)
-        await self._around.keeper.put(changed)
-        self.record = changed
+        async with self._writing:
+            check(self.record.state, state)
+            changed = replace(self.record, state=state, **changes)  # type: ignore[arg-type]  # the record's own names
+            if state is not self.record.state:
+                log.info("%s of mirror %s: %s", self.where, self.mirror, state.name)
+            await self._around.keeper.put(changed)
+            self.record = changed
 
     # The loop
 
@@ -236,11 +244,15 @@ class Supervisor:
     def _known(self, record: PartitionRecord) -> Known:
         published = self._around.image.published(self.mirror, self.topic, self.partition)
         checked = record.checked_offset
-        if checked >= 0 and published is not None and record.state is PartitionState.MIRRORING:
+        copy = Copy(record.filled_to, record.last_filling, record.configs_before)
+        streamed = record.state is PartitionState.MIRRORING or not copy.over
+        if checked >= 0 and published is not None and streamed:
             # Figures of topics that had these names before are about other logs.
             life = topics_life(record.source_topic_id, record.destination_topic_id)
             checked = max(checked, published.figure.destination_end if published.figure.life == life else 0)
-        return Known(record.producer_id, record.producer_epoch, record.spare_producer_id, checked, record.long_runs)
+        return Known(
+            record.producer_id, record.producer_epoch, record.spare_producer_id, checked, record.long_runs, copy
+        )
 
     def _keep(self, relay: PartitionRelay) -> None:
         """Take over into the record what the relay came to know; written with the next state."""
@@ -266,8 +278,17 @@ class Supervisor:
         if self.record.state is not there:
             if self.record.state is not passing:
                 await self._write(passing)
+            if there is PartitionState.STOPPED and self.record.configs_before:
+                await self._put_configs_back()
             await self._write(there, last_mirrored_offset=await self._end(), error="", retry_attempt=0)
         await self._idle()
+
+    async def _put_configs_back(self) -> None:
+        """A topic that is no mirror any more has its own configs, also where its first copy was not over."""
+        try:
+            await Rolling(self._around.destination.cluster, self.topic).restore(self.record.configs_before)
+        except TwinlogError as error:
+            log.warning("%s: the configs of the first copy are left as they are: %s", self.where, error)
 
     async def _end(self) -> int:
         """The destination's end; what is known of it where the destination does not answer."""
@@ -367,7 +388,36 @@ class Supervisor:
             last_mirrored_offset=progress.position,
             error="",
             retry_attempt=self._attempt,
+            filled_to=-1,
+            last_filling=-1,
+            configs_before="",
         )
+
+    async def copying(self, progress: Progress, copy: Copy, note: str = "") -> None:
+        """Remember what is left of the first copy."""
+        if self._began_at < 0:
+            self._began_at = progress.position
+        await self._write(
+            PartitionState.LOG_ALIGNMENT,
+            producer_id=progress.producer_id,
+            producer_epoch=max(progress.spent_epoch, progress.epoch),
+            checked_offset=progress.position,
+            last_mirrored_offset=progress.position,
+            error=note,
+            retry_attempt=self._attempt,
+            filled_to=copy.filled_to,
+            last_filling=copy.last_filling,
+            configs_before=copy.configs_before,
+        )
+
+    def peers(self) -> Sequence[Peer]:
+        """The topic's other partitions, as far as they are about the same topics."""
+        ids = (self.record.source_topic_id, self.record.destination_topic_id)
+        return [
+            Peer(Copy(other.filled_to, other.last_filling, other.configs_before), other.state in STREAMING)
+            for other in self._around.image.partitions_of(self.mirror, self.topic)
+            if other.partition != self.partition and (other.source_topic_id, other.destination_topic_id) == ids
+        ]
 
     async def before_long_run(self, progress: Progress, epoch: int) -> None:
         """Remember that the partition's own transactional id may have something open."""

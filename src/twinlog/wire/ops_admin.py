@@ -238,14 +238,16 @@ async def describe_configs(
     names: Collection[str],
     *,
     keys: Collection[str] | None = None,
+    node: int | None = None,
     timeout_s: float = _PATIENCE_S,
 ) -> dict[str, dict[str, ConfigEntry]]:
     """Return the configs (all, or `keys`) of topics, brokers or groups, by name and key.
 
-    A broker answers only for itself, so each is asked in person. Raises UnknownTopicOrPartition, AuthorizationFailed.
+    A broker answers only for itself, so each is asked in person; for the rest `node` says who is asked (None: any), for
+    what one broker knows another may not know yet. Raises UnknownTopicOrPartition, AuthorizationFailed.
     """
     if kind != "broker":
-        return await _describe_at(cluster, kind, names, node=None, keys=keys, timeout_s=timeout_s)
+        return await _describe_at(cluster, kind, names, node=node, keys=keys, timeout_s=timeout_s)
     found: dict[str, dict[str, ConfigEntry]] = {}
     for name in names:
         found |= await _describe_at(
