@@ -22,7 +22,8 @@ class Made(NamedTuple):
 
 def _progress(position: int = 100, **fields: Any) -> Progress:
     """Where a partition stands: producer 7 in epoch 2, the next sequence 40, its last batch of now."""
-    known = {"producer_id": 7, "epoch": 2, "sequence": 40, "spent_epoch": 2, "last_timestamp_ms": 1_000_000}
+    known = {"producer_id": 7, "epoch": 2, "sequence": 40, "spent_epoch": 2}
+    known |= {"last_timestamp_ms": 1_000_000, "before_timestamp_ms": 1_000_000}
     return Progress(WHERE, position, **(known | fields))
 
 

@@ -9,10 +9,16 @@ import pytest
 
 from twinlog.errors import PartitionFailed, RetryLater, SourceBehind
 from twinlog.names import TopicPartition
+from twinlog.relay import partition as partition_module
 from twinlog.relay.decide import Terms
+from twinlog.relay.lanes import DataLine
 from twinlog.relay.lease import Lease
 from twinlog.relay.partition import Claim, PartitionRelay
-from twinlog.relay.takeover import Known
+from twinlog.relay.progress import Progress
+from twinlog.relay.stream import Route
+from twinlog.relay.takeover import Known, TopicIds
+from twinlog.relay.window import Window
+from twinlog.wire.metadata import Leader
 
 WHERE = TopicPartition("orders", 3)
 
@@ -74,3 +80,32 @@ async def test_source_that_stays_behind_the_destination_fails(
     with pytest.raises(PartitionFailed, match="truncated"):
         await relay.run()
     assert (now > 130) is waited
+
+
+@pytest.mark.timeout(10)
+async def test_lease_lost_at_a_takeover_leaves_what_was_confirmed_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a leader took with it was never confirmed; else the next takeover would miss it and fail for good."""
+
+    async def nothing(*_: Any, **__: Any) -> Any:
+        return None
+
+    async def taken_over(*_: Any, **__: Any) -> Any:
+        return Progress(WHERE, 100, 7, 0, 0, 0), None
+
+    monkeypatch.setattr(TopicIds, "check", nothing)
+    monkeypatch.setattr(partition_module, "take_over", taken_over)
+    lease = Lease(time.monotonic, 60.0)
+    side: Any = _Side()
+    ledger: Any = None
+    known = Known(producer_id=7, producer_epoch=0, checked_offset=90)
+    claim = Claim(WHERE, UUID(int=1), UUID(int=2), "fill", known, True, False, 1 << 20, Terms(), 0)
+    relay = PartitionRelay(claim, source=side, destination=side, lease=lease, ledger=ledger)
+    window = Window(WHERE, Leader(1, 5), 100)
+    window.sent(110, 1_000)
+    relay._route = Route(1, DataLine(WHERE, lease, window), 0, 0)
+    relay._progress = Progress(WHERE, 110, 7, 0, 0, 0)
+    with pytest.raises(RetryLater, match="lease ran out"):
+        await relay._take_over(settle=True)
+    relay._remember()
+    assert relay.confirmed == 100
+    assert relay._known.checked_offset == 100

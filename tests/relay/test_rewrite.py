@@ -1,5 +1,6 @@
 """What `relay.rewrite` plans for data and blanks."""
 
+from dataclasses import replace
 from typing import Any
 
 from twinlog.batch.scan import Blank, batches
@@ -125,3 +126,20 @@ def test_leader_epoch_is_that_of_what_was_read_last_whatever_it_was(made: Any) -
     assert plan.after.source_epoch == 9
     unknown = rewrite(made.progress(), Forward((data, Blank(103, 103)), 104), now_ms=NOW, guard_ms=GUARD)
     assert unknown.after.source_epoch == -1
+
+
+def test_second_batch_of_a_producer_waits_also_where_it_begins_a_plan(made: Any) -> None:
+    """The plan with the first one may still be under way: refused, it would leave its place to what comes behind."""
+    first = rewrite(
+        made.progress(last_timestamp_ms=None, before_timestamp_ms=None), _forward(made, 100), now_ms=NOW, guard_ms=GUARD
+    )
+    assert _barriers(made, replace(first.after, position=100), NOW, NOW) == [True, False]
+
+
+def test_fresh_batch_behind_an_old_one_makes_the_next_plan_wait_too(made: Any) -> None:
+    """What the broker knows of the producer does not depend on how batches were planned."""
+    assert _barriers(made, made.progress(before_timestamp_ms=1_000), NOW, NOW) == [True, False]
+
+
+def _forward(made: Any, first: int) -> Forward:
+    return Forward(_items(made.data(first, timestamp=NOW)), first + 3)

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from twinlog.control.records import Change, ShardRecord, WorkerRecord
-from twinlog.errors import GiveWay, UnknownOutcome
+from twinlog.control.lifecycle import PartitionState
+from twinlog.control.records import Change, PartitionRecord, ShardRecord, WorkerRecord
+from twinlog.control.sharding import shard_of
+from twinlog.errors import GiveWay, RetryLater, UnknownOutcome
 from twinlog.relay.lease import LEASE_S, Lease
 from twinlog.service import keeper as module
 from twinlog.service.keeper import Keeper
@@ -16,6 +18,8 @@ from twinlog.state.writer import Committed
 
 class FakeWriter:
     """Commits into a list; errors are handed out one by one first."""
+
+    shards = 50
 
     def __init__(self) -> None:
         self.commits: list[list[Change]] = []
@@ -116,6 +120,31 @@ async def test_unknown_outcome_is_settled_and_committed_again(bench: _Bench) -> 
     await _end(task)
 
 
+async def test_what_may_have_been_given_up_is_not_said_again(bench: _Bench) -> None:
+    """It may stand already, and another worker own the shard by now: that one's claim must not be overwritten."""
+    ours = PartitionRecord("m", "orders", 0, PartitionState.MIRRORING)
+    shard = shard_of("m", "orders", 0, 50)
+    task = await _running(bench)
+    bench.writer.commits.clear()
+    bench.writer.errors = [UnknownOutcome("no answer")]
+    await bench.keeper.put(ours, ShardRecord(shard, "w1", released=True), ShardRecord((shard + 1) % 50, "w1"))
+    (commit,) = bench.writer.commits
+    assert [change for change in commit if not isinstance(change, WorkerRecord)] == [
+        ShardRecord((shard + 1) % 50, "w1")
+    ]
+    await _end(task)
+
+
+async def test_what_certainly_does_not_stand_is_said_again(bench: _Bench) -> None:
+    """Before the end of a transaction is asked for, nobody can have read it."""
+    task = await _running(bench)
+    bench.writer.commits.clear()
+    bench.writer.errors = [RetryLater("not done in time")]
+    await bench.keeper.put(ShardRecord(3, "w1", released=True))
+    assert ShardRecord(3, "w1", released=True) in bench.writer.commits[0]
+    await _end(task)
+
+
 async def test_fenced_worker_gives_way_for_good(bench: _Bench) -> None:
     """Whoever waits is told, the lease is gone, and nothing is taken any more."""
     task = await _running(bench)
@@ -139,6 +168,8 @@ async def test_ending_leaves_nobody_waiting(bench: _Bench) -> None:
 
 class _LostAnswer:
     """Commits everything, and loses the first answer."""
+
+    shards = 50
 
     def __init__(self) -> None:
         self.commits: list[list[Change]] = []

@@ -1,4 +1,4 @@
-"""The data lane: one ordered connection to a destination broker, shared by the partitions that hash onto it.
+"""The data lane: one ordered connection to a destination broker, shared by the streams that were given it (`spread`).
 
 A request carries the next batch of every partition that has one; a few requests are under way at once. A partition's
 batches never leave their lane, since parallel connections reorder a producer's first batches.

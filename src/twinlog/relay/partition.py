@@ -208,8 +208,9 @@ class PartitionRelay:
         except PartitionFailed as error:
             raise self._under_lease(error) from error
         self.unsettled = False
-        self._close_route()
+        # Before the route and its window are gone: until then they say what of the former stream is confirmed.
         self._check_lease()
+        self._close_route()
         fresh = self._known.is_new
         if fresh:
             await self._ledger.took_producer(progress)
@@ -317,6 +318,9 @@ class PartitionRelay:
         inbox.figures = self.figures
         self._inbox = inbox
         try:
+            if stream.window is not None and stream.window.lost is not None:
+                # Lost while it was subscribed, when there was nobody to be told.
+                self._lost(stream.window.lost)
             if self._stopping.is_set():
                 inbox.nudge(Nudge())
             await pump.run(inbox)

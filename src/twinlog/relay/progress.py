@@ -24,8 +24,8 @@ class Progress:
 
     `epoch` and `sequence` are what the next data batch carries; `spent_epoch` is the highest epoch that is in the log
     or was ever sent. `last_timestamp_ms` is the timestamp of the producer's last batch or marker (None: it has none in
-    this log); `data_timestamp_ms` that of the last data, which filler records take over so that they age with their
-    neighbours.
+    this log), `before_timestamp_ms` that of the one before it; `data_timestamp_ms` that of the last data, which filler
+    records take over so that they age with their neighbours.
     """
 
     where: TopicPartition
@@ -35,6 +35,7 @@ class Progress:
     sequence: int
     spent_epoch: int
     last_timestamp_ms: int | None = None
+    before_timestamp_ms: int | None = None
     data_timestamp_ms: int | None = None
     first_marker: bool = True
     spare_producer_id: int | None = None
@@ -53,7 +54,9 @@ class Progress:
         """The same place, with a fresh producer id in reserve."""
         return replace(self, spare_producer_id=producer_id)
 
-    def behind_data(self, count: int, last: int, timestamp_ms: int, *, source_epoch: int = -1) -> "Progress":
+    def behind_data(
+        self, count: int, last: int, timestamp_ms: int, *, before_ms: int | None = None, source_epoch: int = -1
+    ) -> "Progress":
         """Where it stands once a data batch of `count` records that ends at offset `last` is in the log.
 
         The source's leader epoch belongs to one position, so whoever moves it says the new one, or it is unknown.
@@ -64,6 +67,7 @@ class Progress:
             sequence=next_sequence(self.sequence, count),
             spent_epoch=max(self.spent_epoch, self.epoch),
             last_timestamp_ms=timestamp_ms,
+            before_timestamp_ms=before_ms,
             data_timestamp_ms=timestamp_ms,
             source_epoch=source_epoch,
         )
@@ -87,6 +91,7 @@ class Progress:
             sequence=0,
             spent_epoch=epoch,
             last_timestamp_ms=now_ms,
+            before_timestamp_ms=now_ms,
             first_marker=False,
             source_epoch=-1,
         )
@@ -99,6 +104,7 @@ class Progress:
             epoch=0,
             spent_epoch=0,
             last_timestamp_ms=None,
+            before_timestamp_ms=None,
             spare_producer_id=None,
         )
 

@@ -13,8 +13,9 @@ def rewrite(progress: Progress, verdict: Forward, *, now_ms: int, guard_ms: int)
     """Plan what to write for `verdict`.
 
     `guard_ms` is for how long after a batch's timestamp the destination surely remembers its producer. A batch behind
-    an older one waits until that one is acknowledged, since the broker may accept any sequence by then
-    (`ProducerStateManager` judges by record time). Pure: the time is an argument.
+    an older one waits until that one is confirmed, since the broker may accept any sequence by then
+    (`ProducerStateManager` judges by record time); also across plans, of which one may be under way while the next is
+    made. Pure: the time is an argument.
     """
     steps: list[Step] = []
     run: list[Batch] = []
@@ -48,7 +49,8 @@ def _data(
     sends: list[Send] = []
     # A batch may follow one under way only if the broker knows the producer whether or not it accepts that one: both
     # the batch before and the one before that are fresh.
-    fresh = before = _fresh(progress.last_timestamp_ms, fresh_from_ms)
+    stamps = [progress.before_timestamp_ms, progress.last_timestamp_ms]
+    fresh, before = _fresh(stamps[-1], fresh_from_ms), _fresh(stamps[-2], fresh_from_ms)
     for batch in run:
         outgoing = stamped(batch, producer_id=producer_id, epoch=epoch, sequence=sequence)
         alone = not (fresh and before)
@@ -58,8 +60,11 @@ def _data(
     if before_blanks:
         sends[-1] = sends[-1]._replace(acks_all=True)
     steps.append(DataStep(tuple(sends)))
+    stamps += [send.batch.max_timestamp for send in sends]
     count, last = sum(send.batch.count for send in sends), sends[-1].batch
-    return progress.behind_data(count, last.last, last.max_timestamp, source_epoch=run[-1].leader_epoch)
+    return progress.behind_data(
+        count, last.last, last.max_timestamp, before_ms=stamps[-2], source_epoch=run[-1].leader_epoch
+    )
 
 
 def _fresh(timestamp_ms: int | None, fresh_from_ms: int) -> bool:

@@ -173,7 +173,7 @@ async def take_over(
     if settle or filler is not None:
         await _settle(sides, where, clock)
     bounds = await bounds_of(sides, where)
-    if await sides.destination.offset(where, HIGH_WATERMARK) < bounds.end:
+    while await sides.destination.offset(where, HIGH_WATERMARK) < bounds.end:
         # Given up in order, and yet not all of it is on the other replicas: a leader's death may still take it away.
         await _settle(sides, where, clock)
         bounds = await bounds_of(sides, where)
@@ -292,6 +292,7 @@ def _behind_data(where: TopicPartition, end: int, last: Batch, known: Known) -> 
         sequence=next_sequence(last.base_sequence, last.count),
         spent_epoch=_spent(last, known),
         last_timestamp_ms=last.max_timestamp,
+        before_timestamp_ms=last.max_timestamp,
         data_timestamp_ms=last.max_timestamp,
     )
 
@@ -305,6 +306,7 @@ def _behind_marker(where: TopicPartition, end: int, last: Batch, known: Known) -
         sequence=0,
         spent_epoch=_spent(last, known),
         last_timestamp_ms=last.max_timestamp,
+        before_timestamp_ms=last.max_timestamp,
     )
 
 

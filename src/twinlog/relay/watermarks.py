@@ -34,6 +34,7 @@ ANSWER_WITHIN_S = 2.0
 # For so long a high watermark may stand still before another broker is asked who leads.
 STILL_S = 2.0
 METADATA_WITHIN_S = 2.0
+AFTER_MISTAKE_S = 1.0
 # Codes that say that the broker is not the leader that the stream is bound to.
 DEPOSED = frozenset(
     {
@@ -97,6 +98,14 @@ class _Watch:
         self.task = asyncio.create_task(self._run(), name=f"high watermarks of broker {node}")
 
     async def _run(self) -> None:
+        while True:
+            try:
+                await self._watch()
+            except Exception:  # a mistake of ours: nobody else would ask, and sending would stop for good
+                log.exception("watching the high watermarks of broker %d", self._node)
+                await asyncio.sleep(AFTER_MISTAKE_S)
+
+    async def _watch(self) -> None:
         pause_s = URGENT_S
         while True:
             pending = [window for window in self.windows if not window.empty and window.lost is None]
@@ -128,9 +137,11 @@ class _Watch:
             {window.where: (window.leader, LATEST) for window in pending}, replica_id=CONSUMER, read_committed=False
         )
         try:
-            connection = await self._cluster.lane(self._node, WATERMARK_LANE)
+            # A broker that is not there takes long to be given up, and nobody must wait for that to doubt it.
+            async with asyncio.timeout(ANSWER_WITHIN_S):
+                connection = await self._cluster.lane(self._node, WATERMARK_LANE)
             answer = await connection.request(request, timeout_s=ANSWER_WITHIN_S, max_version=NEWEST_LIST_OFFSETS)
-        except TwinlogError as error:
+        except (TwinlogError, TimeoutError) as error:
             log.debug("high watermarks of broker %d: %s", self._node, error)
             await asyncio.sleep(CALM_S)
             return

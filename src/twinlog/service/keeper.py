@@ -11,7 +11,8 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 
-from twinlog.control.records import Change, Tombstone, WorkerRecord
+from twinlog.control.records import Change, ShardRecord, Tombstone, WorkerRecord
+from twinlog.control.sharding import partition_of
 from twinlog.errors import GiveWay, RefreshLeader, RetryLater, TakeOverAnew, TwinlogError, UnknownOutcome
 from twinlog.relay.lease import Lease
 from twinlog.state.writer import StateWriter
@@ -105,6 +106,10 @@ class Keeper:
     async def _commit(self, changes: Sequence[Change]) -> None:
         """Commit until it stands. The same records again do no harm: each replaces itself.
 
+        But for shards that were given up: where that stood already, another worker may own them by now, and what lies
+        in them is its to write. So nothing in them is said twice; at worst they look held, and the next owner fences
+        us.
+
         Each attempt has a beat of its own: whoever fences us counts the lease from when it saw the beat that stands.
         """
         while True:
@@ -112,6 +117,8 @@ class Keeper:
                 committed = await self._writer.commit([*changes, self._beat()])
             except (UnknownOutcome, RetryLater, RefreshLeader, TakeOverAnew) as error:
                 log.warning("the lease could not be renewed: %s", error)
+                if isinstance(error, UnknownOutcome):
+                    changes = _sayable_again(changes, self._writer.shards)
                 await self._settle()
                 continue
             self.lease.renewed(committed.first_attempt_began)
@@ -135,6 +142,14 @@ class Keeper:
             if not done.done():
                 done.set_exception(GiveWay(f"worker {self.worker} has given its lease up"))
         self._waiting = []
+
+
+def _sayable_again(changes: Sequence[Change], shards: int) -> list[Change]:
+    """Without what lies in shards that are given up in the same breath, but for the worker's own record."""
+    given_up = {change.shard for change in changes if isinstance(change, ShardRecord) and not change.held}
+    return [
+        change for change in changes if isinstance(change, WorkerRecord) or partition_of(change, shards) not in given_up
+    ]
 
 
 def _passed_on(error: BaseException) -> Exception:

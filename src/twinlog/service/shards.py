@@ -10,7 +10,7 @@ first (R3 of the append protocol, `docs/internals.md`), as after a crash. It fen
 former owner goes on under a valid lease with its other shards. For of such a shard that one
 
 - sends nothing more: its partitions' tasks have ended before the record is written, and a lane sends nothing of a job
-  whose task was cancelled (`DataLane._gather`, `MarkerLane._round`). What it had submitted before that cannot be called
+  whose task was cancelled (`lanes.answered`, `MarkerLane._take`). What it had submitted before that cannot be called
   back, no more than a crashed owner's; it is what R3 and the cases B and C are about. It comes before its connection
   is reset for want of an answer, if ever, and so does not stay under way for good.
 - writes nothing more into the state: what its partitions asked the keeper to remember was asked before, and the keeper

@@ -112,6 +112,11 @@ class StateWriter:
         """Whether a commit may be sent: fenced, and nothing of unknown outcome under way."""
         return self._settled
 
+    @property
+    def shards(self) -> int:
+        """How many shards the state has."""
+        return self._log.shards
+
     async def fence(self, *, timeout_s: float = 30.0) -> Producer:
         """Become the only holder of the transactional id; when this returns, no transaction of a former one is open.
 
