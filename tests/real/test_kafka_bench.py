@@ -223,6 +223,7 @@ def test_an_old_release_runs_beside_its_zookeeper(in_zookeeper: LocalKafka, topi
     assert _produce(in_zookeeper.bootstrap, topic) == 0
 
 
+@pytest.mark.soak
 def test_an_old_broker_restarts_and_comes_back_when_killed(in_zookeeper: LocalKafka, topic: str) -> None:
     """Also while ZooKeeper still holds the place of the one that was killed."""
     in_zookeeper.create_topic(topic)

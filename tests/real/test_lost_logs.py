@@ -126,6 +126,7 @@ def test_a_source_restored_from_an_old_copy(mirror: FaultyMirror, topic: str, tm
     assert mirror.ends(topic) == ends, "something was written behind what the source no longer has"
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(180)
 def test_an_unclean_election_at_the_source(destination3: LocalKafka, destination: LocalKafka, topic: str) -> None:
     """The log loses what was mirrored and regrows past it: FAILED, with the offset from which on the two diverge."""
@@ -171,6 +172,7 @@ def write_to_leader(cluster: LocalKafka, topic: str, records: int, value: bytes)
     assert producer.flush(30) == 0
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(180)
 def test_a_destination_cluster_that_was_replaced(topic: str, source: LocalKafka) -> None:
     """Behind the same address is now an empty cluster with another id: the worker ends, names both and writes nothing.

@@ -93,6 +93,7 @@ def test_the_oldest_source_is_mirrored_exactly(oldest: LocalKafka, destination: 
     assert min(records.values()) > 0
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(240)
 def test_a_destination_of_the_first_kraft_release_holds_all(
     source: LocalKafka, first_kraft: LocalKafka, topic: str

@@ -15,7 +15,7 @@ from tests.sim.world import Outcome, run_world
 from twinlog.names import TopicPartition
 from twinlog.relay.markers import RUN_PER_REQUEST
 
-SEEDS = range(60)
+SEEDS = range(40)
 SOAK_FROM, SOAK_BLOCK, SOAK_BLOCKS = 1_000, 250, 12
 FOREIGN_SEEDS = range(8)
 
