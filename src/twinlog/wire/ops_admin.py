@@ -4,7 +4,7 @@ Reads are asked again while their broker cannot be reached; what changes the clu
 controller that moved (41) is looked up and asked again: it had done nothing.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 from uuid import UUID
@@ -156,20 +156,13 @@ async def create_topic(
     Raises TopicAlreadyExists, InvalidReplicationFactor, InvalidConfig, InvalidRequest (name, counts, the cluster's own
     policy), AuthorizationFailed; BrokerError 7 (REQUEST_TIMED_OUT) when it may appear yet; ConnectionLost.
     """
-    kind = CreateTopicsRequest.CreatableTopic
-    topic = kind(
-        name=name,
-        num_partitions=partitions,
+    (told,) = await _created(
+        cluster,
+        {name: (partitions, configs or {})},
         replication_factor=replication_factor,
-        assignments=[],
-        configs=[kind.CreatableTopicConfig(name=k, value=v) for k, v in (configs or {}).items()],
+        validate_only=validate_only,
+        timeout_s=timeout_s,
     )
-    request = CreateTopicsRequest(topics=[topic], timeout_ms=int(timeout_s * 1000), validate_only=validate_only)
-    asks_defaults = BROKER_DEFAULT in (partitions, replication_factor)
-    response: CreateTopicsResponse = await _ask_controller(
-        cluster, request, timeout_s=timeout_s, min_version=_FIRST_WITH_DEFAULTS if asks_defaults else 0
-    )
-    told = response.topics[0]
     _check(told.error_code, f"Topic {name!r} could not be created on the {cluster}", told.error_message)
     return CreatedTopic(name, told_id(told.topic_id), told.num_partitions, told.replication_factor)
 
@@ -186,6 +179,23 @@ async def create_topics(
     A controller takes about as long for many as for one. Why another could not be created is left for `create_topic` to
     tell. Raises as that does where the request as a whole has failed; some may have been created then.
     """
+    answers = await _created(cluster, wanted, replication_factor=replication_factor, timeout_s=timeout_s)
+    return {
+        told.name: CreatedTopic(told.name, told_id(told.topic_id), told.num_partitions, told.replication_factor)
+        for told in answers
+        if not told.error_code
+    }
+
+
+async def _created(
+    cluster: Cluster,
+    wanted: Mapping[str, tuple[int, Mapping[str, str]]],
+    *,
+    replication_factor: int,
+    timeout_s: float,
+    validate_only: bool = False,
+) -> "Sequence[CreateTopicsResponse.CreatableTopicResult]":
+    """Ask for topics, each given by its name, partitions and configs, by one request; returns what became of each."""
     kind = CreateTopicsRequest.CreatableTopic
     topics = [
         kind(
@@ -197,16 +207,12 @@ async def create_topics(
         )
         for name, (partitions, configs) in wanted.items()
     ]
-    request = CreateTopicsRequest(topics=topics, timeout_ms=int(timeout_s * 1000), validate_only=False)
-    min_version = _FIRST_WITH_DEFAULTS if replication_factor == BROKER_DEFAULT else 0
+    request = CreateTopicsRequest(topics=topics, timeout_ms=int(timeout_s * 1000), validate_only=validate_only)
+    asks_defaults = BROKER_DEFAULT in (replication_factor, *(partitions for partitions, _ in wanted.values()))
     response: CreateTopicsResponse = await _ask_controller(
-        cluster, request, timeout_s=timeout_s, min_version=min_version
+        cluster, request, timeout_s=timeout_s, min_version=_FIRST_WITH_DEFAULTS if asks_defaults else 0
     )
-    return {
-        told.name: CreatedTopic(told.name, told_id(told.topic_id), told.num_partitions, told.replication_factor)
-        for told in response.topics
-        if not told.error_code
-    }
+    return response.topics
 
 
 async def create_partitions(
