@@ -9,9 +9,9 @@ import pytest
 from twinlog.batch.edit import Outgoing
 from twinlog.errors import ConnectionLost
 from twinlog.names import TopicPartition
-from twinlog.relay.lanes import MAX_IN_FLIGHT, REQUEST_BYTES, DataLane, DataLine
+from twinlog.relay.lanes import MAX_IN_FLIGHT, REQUEST_BYTES, DataLane, DataLine, answered
 from twinlog.relay.lease import Lease
-from twinlog.relay.progress import Accepted, Displaced, LeaseLost, Refused, Send, Unknown
+from twinlog.relay.progress import Accepted, Answer, Displaced, LeaseLost, Refused, Send, Unknown
 from twinlog.relay.window import Window
 from twinlog.wire.metadata import Leader
 from twinlog.wire.produce import Produced
@@ -72,6 +72,11 @@ def _sends(first: int, batches: int, *, size: int = 10, barrier: bool = False) -
     return tuple(Send(Outgoing(b"h" * 61, body, first + n, 1, 0), barrier) for n in range(batches))
 
 
+async def _append(lane: DataLane, line: DataLine, sends: tuple[Send, ...]) -> Answer:
+    """As the destination does: give the line its batches, and wait."""
+    return await answered(line, lane.begin(line, sends))
+
+
 async def _turns() -> None:
     for _ in range(5):
         await asyncio.sleep(0)
@@ -84,7 +89,7 @@ def _ok(offset: int) -> Produced:
 async def test_accepted_when_every_batch_stands_at_its_offset(lane: Any, lease: Lease) -> None:
     """One request a batch, since a request may carry one batch a partition."""
     data, broker = lane
-    job = asyncio.create_task(data.append(DataLine(ORDERS, lease), _sends(10, 2)))
+    job = asyncio.create_task(_append(data, DataLine(ORDERS, lease), _sends(10, 2)))
     await _turns()
     assert len(broker.sent) == 2
     broker.answer(0, orders=_ok(10))
@@ -95,7 +100,7 @@ async def test_accepted_when_every_batch_stands_at_its_offset(lane: Any, lease: 
 async def test_partitions_that_are_ready_together_share_a_request(lane: Any, lease: Lease) -> None:
     """Two partitions, one frame with both topics."""
     data, broker = lane
-    jobs = [asyncio.create_task(data.append(DataLine(tp, lease), _sends(10, 1))) for tp in (ORDERS, BILLS)]
+    jobs = [asyncio.create_task(_append(data, DataLine(tp, lease), _sends(10, 1))) for tp in (ORDERS, BILLS)]
     await _turns()
     assert len(broker.sent) == 1
     frame = b"".join(broker.sent[0][0])
@@ -108,7 +113,7 @@ async def test_partitions_that_are_ready_together_share_a_request(lane: Any, lea
 async def test_never_more_than_five_under_way(lane: Any, lease: Lease) -> None:
     """A broker remembers a producer's last five batches; a sixth could not be judged."""
     data, broker = lane
-    job = asyncio.create_task(data.append(DataLine(ORDERS, lease), _sends(0, 20)))
+    job = asyncio.create_task(_append(data, DataLine(ORDERS, lease), _sends(0, 20)))
     await _turns()
     assert len(broker.sent) == MAX_IN_FLIGHT
     for n in range(20):
@@ -121,7 +126,7 @@ async def test_never_more_than_five_under_way(lane: Any, lease: Lease) -> None:
 async def test_barrier_waits_for_all_before_it(lane: Any, lease: Lease) -> None:
     """Old data goes one by one."""
     data, broker = lane
-    job = asyncio.create_task(data.append(DataLine(ORDERS, lease), _sends(0, 3, barrier=True)))
+    job = asyncio.create_task(_append(data, DataLine(ORDERS, lease), _sends(0, 3, barrier=True)))
     for n in range(3):
         await _turns()
         assert len(broker.sent) == n + 1
@@ -133,7 +138,7 @@ async def test_requests_are_bounded_in_bytes(lane: Any, lease: Lease) -> None:
     """Two large batches of two partitions do not share a request."""
     data, broker = lane
     jobs = [
-        asyncio.create_task(data.append(DataLine(tp, lease), _sends(0, 1, size=REQUEST_BYTES)))
+        asyncio.create_task(_append(data, DataLine(tp, lease), _sends(0, 1, size=REQUEST_BYTES)))
         for tp in (ORDERS, BILLS)
     ]
     await _turns()
@@ -146,7 +151,7 @@ async def test_requests_are_bounded_in_bytes(lane: Any, lease: Lease) -> None:
 async def test_displaced_ends_it_and_sends_nothing_more(lane: Any, lease: Lease) -> None:
     """An acknowledgement at another offset means a foreign writer."""
     data, broker = lane
-    job = asyncio.create_task(data.append(DataLine(ORDERS, lease), _sends(0, 20)))
+    job = asyncio.create_task(_append(data, DataLine(ORDERS, lease), _sends(0, 20)))
     await _turns()
     broker.answer(0, orders=_ok(7))
     for n in range(1, MAX_IN_FLIGHT):
@@ -158,7 +163,7 @@ async def test_displaced_ends_it_and_sends_nothing_more(lane: Any, lease: Lease)
 async def test_displaced_behind_a_refused_request_is_seen(lane: Any, lease: Lease) -> None:
     """Every acknowledgement is compared, also behind a failed one."""
     data, broker = lane
-    job = asyncio.create_task(data.append(DataLine(ORDERS, lease), _sends(0, 2)))
+    job = asyncio.create_task(_append(data, DataLine(ORDERS, lease), _sends(0, 2)))
     await _turns()
     broker.answer(0, orders=Produced(19, -1, ""))
     broker.answer(1, orders=_ok(0))
@@ -168,7 +173,7 @@ async def test_displaced_behind_a_refused_request_is_seen(lane: Any, lease: Leas
 async def test_first_refusal_is_the_one_told(lane: Any, lease: Lease) -> None:
     """What is refused behind it for its sequence is only the consequence."""
     data, broker = lane
-    job = asyncio.create_task(data.append(DataLine(ORDERS, lease), _sends(0, 2)))
+    job = asyncio.create_task(_append(data, DataLine(ORDERS, lease), _sends(0, 2)))
     await _turns()
     broker.answer(0, orders=Produced(10, -1, "too large"))
     broker.answer(1, orders=Produced(45, -1, ""))
@@ -179,7 +184,7 @@ async def test_first_refusal_is_the_one_told(lane: Any, lease: Lease) -> None:
 async def test_codes_that_may_hide_an_append_are_unknown(lane: Any, lease: Lease, code: int) -> None:
     """A deposed leader, a timeout, too few replicas after the append, and whatever nobody knows."""
     data, broker = lane
-    job = asyncio.create_task(data.append(DataLine(ORDERS, lease), _sends(0, 1)))
+    job = asyncio.create_task(_append(data, DataLine(ORDERS, lease), _sends(0, 1)))
     await _turns()
     broker.answer(0, orders=Produced(code, -1, ""))
     answer = await job
@@ -190,7 +195,7 @@ async def test_codes_that_may_hide_an_append_are_unknown(lane: Any, lease: Lease
 async def test_lost_connection_is_unknown_for_all_under_way(lane: Any, lease: Lease) -> None:
     """Nothing is sent again from here."""
     data, broker = lane
-    job = asyncio.create_task(data.append(DataLine(ORDERS, lease), _sends(0, 9)))
+    job = asyncio.create_task(_append(data, DataLine(ORDERS, lease), _sends(0, 9)))
     await _turns()
     broker.reset()
     answer = await job
@@ -206,7 +211,7 @@ async def test_lease_is_checked_before_each_request() -> None:
     lease.renewed(0.0)
     broker = FakeConnection()
     data = DataLane(broker, timeout_s=30.0)  # type: ignore[arg-type]
-    job = asyncio.create_task(data.append(DataLine(ORDERS, lease), _sends(0, 9)))
+    job = asyncio.create_task(_append(data, DataLine(ORDERS, lease), _sends(0, 9)))
     await _turns()
     now = 10.0
     for n in range(MAX_IN_FLIGHT):
@@ -218,7 +223,7 @@ async def test_lease_is_checked_before_each_request() -> None:
 async def test_cancelled_job_sends_nothing_more(lane: Any, lease: Lease) -> None:
     """What is under way cannot be called back, but nothing follows it."""
     data, broker = lane
-    job = asyncio.create_task(data.append(DataLine(ORDERS, lease), _sends(0, 9)))
+    job = asyncio.create_task(_append(data, DataLine(ORDERS, lease), _sends(0, 9)))
     await _turns()
     job.cancel()
     await asyncio.gather(job, return_exceptions=True)
@@ -232,8 +237,8 @@ async def test_plans_follow_each_other_without_a_pause(lane: Any, lease: Lease) 
     """Each is answered when its own batches are, and those of the second leave before the first is answered."""
     data, broker = lane
     line = DataLine(ORDERS, lease)
-    first = asyncio.create_task(data.append(line, _sends(0, 2)))
-    second = asyncio.create_task(data.append(line, _sends(2, 2)))
+    first = asyncio.create_task(_append(data, line, _sends(0, 2)))
+    second = asyncio.create_task(_append(data, line, _sends(2, 2)))
     await _turns()
     assert len(broker.sent) == 4
     broker.answer(0, orders=_ok(0))
@@ -249,8 +254,8 @@ async def test_failure_of_one_plan_is_that_of_all_behind_it(lane: Any, lease: Le
     """Told once everything is answered, the gravest first; and nothing is sent on that line any more."""
     data, broker = lane
     line = DataLine(ORDERS, lease)
-    first = asyncio.create_task(data.append(line, _sends(0, 1)))
-    second = asyncio.create_task(data.append(line, _sends(1, 9)))
+    first = asyncio.create_task(_append(data, line, _sends(0, 1)))
+    second = asyncio.create_task(_append(data, line, _sends(1, 9)))
     await _turns()
     broker.answer(0, orders=Produced(19, -1, ""))
     await _turns()
@@ -258,7 +263,7 @@ async def test_failure_of_one_plan_is_that_of_all_behind_it(lane: Any, lease: Le
     for n in range(1, MAX_IN_FLIGHT):
         broker.answer(n, orders=_ok(n + 6))
     assert await first == await second == Displaced(expected=1, found=7)
-    assert await data.append(line, _sends(10, 1)) == Displaced(expected=1, found=7)
+    assert await _append(data, line, _sends(10, 1)) == Displaced(expected=1, found=7)
     assert len(broker.sent) == MAX_IN_FLIGHT
 
 
@@ -266,10 +271,10 @@ async def test_line_with_something_under_way_goes_on_over_no_other_connection(la
     """Parallel connections would reorder a producer's batches."""
     data, broker = lane
     line = DataLine(ORDERS, lease)
-    first = asyncio.create_task(data.append(line, _sends(0, 1)))
+    first = asyncio.create_task(_append(data, line, _sends(0, 1)))
     await _turns()
     other = FakeConnection()
-    second = asyncio.create_task(DataLane(other, timeout_s=30.0).append(line, _sends(1, 1)))  # type: ignore[arg-type]
+    second = asyncio.create_task(_append(DataLane(other, timeout_s=30.0), line, _sends(1, 1)))  # type: ignore[arg-type]
     await _turns()
     assert other.sent == []
     broker.answer(0, orders=_ok(0))
@@ -281,12 +286,12 @@ async def test_line_at_rest_may_change_its_lane(lane: Any, lease: Lease) -> None
     """A connection that was closed for idleness is replaced."""
     data, broker = lane
     line = DataLine(ORDERS, lease)
-    first = asyncio.create_task(data.append(line, _sends(0, 1)))
+    first = asyncio.create_task(_append(data, line, _sends(0, 1)))
     await _turns()
     broker.answer(0, orders=_ok(0))
     assert await first == Accepted()
     other = FakeConnection()
-    second = asyncio.create_task(DataLane(other, timeout_s=30.0).append(line, _sends(1, 1)))  # type: ignore[arg-type]
+    second = asyncio.create_task(_append(DataLane(other, timeout_s=30.0), line, _sends(1, 1)))  # type: ignore[arg-type]
     await _turns()
     other.answer(0, orders=_ok(1))
     assert await second == Accepted()
@@ -295,7 +300,7 @@ async def test_line_at_rest_may_change_its_lane(lane: Any, lease: Lease) -> None
 async def test_missing_partition_in_the_answer_is_unknown(lane: Any, lease: Lease) -> None:
     """A broker that leaves a partition out has said nothing about it."""
     data, broker = lane
-    job = asyncio.create_task(data.append(DataLine(ORDERS, lease), _sends(0, 1)))
+    job = asyncio.create_task(_append(data, DataLine(ORDERS, lease), _sends(0, 1)))
     await _turns()
     broker.answer(0)
     assert isinstance(await job, Unknown)
@@ -305,7 +310,7 @@ async def test_random_schedules_keep_order_and_bounds(lane: Any, lease: Lease, m
     """Whatever the order of answers of two partitions, each partition's batches leave in order, each once."""
     data, broker = lane
     chance = make_random()
-    jobs = [asyncio.create_task(data.append(DataLine(tp, lease), _sends(0, 40))) for tp in (ORDERS, BILLS)]
+    jobs = [asyncio.create_task(_append(data, DataLine(tp, lease), _sends(0, 40))) for tp in (ORDERS, BILLS)]
     answered = 0
     while not all(job.done() for job in jobs):
         await asyncio.sleep(0)
@@ -330,7 +335,7 @@ def _acks(broker: FakeConnection) -> list[int]:
 async def test_one_replica_means_that_an_acknowledgement_says_all(lane: Any, lease: Lease) -> None:
     """Without a window everything goes with acks=all."""
     data, broker = lane
-    job = asyncio.create_task(data.append(DataLine(ORDERS, lease), _sends(0, 1)))
+    job = asyncio.create_task(_append(data, DataLine(ORDERS, lease), _sends(0, 1)))
     await _turns()
     assert _acks(broker) == [-1]
     broker.answer(0, orders=_ok(0))
@@ -341,7 +346,7 @@ async def test_replicated_data_is_accepted_before_it_is_confirmed(lane: Any, lea
     """It goes with acks=1; what is confirmed waits for the high watermark."""
     data, broker = lane
     window = _window()
-    job = asyncio.create_task(data.append(DataLine(ORDERS, lease, window), _sends(0, 2)))
+    job = asyncio.create_task(_append(data, DataLine(ORDERS, lease, window), _sends(0, 2)))
     await _turns()
     assert _acks(broker) == [1, 1]
     broker.answer(0, orders=_ok(0))
@@ -355,7 +360,7 @@ async def test_batch_before_blanks_is_confirmed_by_its_own_answer(lane: Any, lea
     data, broker = lane
     window = _window()
     first, last = _sends(0, 2)
-    job = asyncio.create_task(data.append(DataLine(ORDERS, lease, window), (first, last._replace(acks_all=True))))
+    job = asyncio.create_task(_append(data, DataLine(ORDERS, lease, window), (first, last._replace(acks_all=True))))
     await _turns()
     assert _acks(broker) == [1, -1]
     broker.answer(0, orders=_ok(0))
@@ -370,7 +375,7 @@ async def test_barrier_waits_for_confirmation_not_for_acknowledgement(lane: Any,
     window = _window()
     first, last = _sends(0, 2)
     job = asyncio.create_task(
-        data.append(DataLine(ORDERS, lease, window), (first, last._replace(barrier=True, acks_all=True)))
+        _append(data, DataLine(ORDERS, lease, window), (first, last._replace(barrier=True, acks_all=True)))
     )
     await _turns()
     broker.answer(0, orders=_ok(0))
@@ -388,7 +393,7 @@ async def test_no_more_is_unconfirmed_than_the_window_holds(lane: Any, lease: Le
     """The rest leaves as the high watermark moves."""
     data, broker = lane
     window = _window(limit_bytes=3 * 71)
-    job = asyncio.create_task(data.append(DataLine(ORDERS, lease, window), _sends(0, 9)))
+    job = asyncio.create_task(_append(data, DataLine(ORDERS, lease, window), _sends(0, 9)))
     for confirmed in range(9):
         await _turns()
         assert len(broker.sent) == min(9, confirmed + 3)
@@ -402,7 +407,7 @@ async def test_a_lost_leader_ends_the_job_once_all_is_answered(lane: Any, lease:
     """Nothing more is sent; the log has to be read."""
     data, broker = lane
     window = _window(limit_bytes=2 * 71)
-    job = asyncio.create_task(data.append(DataLine(ORDERS, lease, window), _sends(0, 5)))
+    job = asyncio.create_task(_append(data, DataLine(ORDERS, lease, window), _sends(0, 5)))
     await _turns()
     window.lose("broker 1 leads no more")
     await _turns()
@@ -418,8 +423,8 @@ async def test_different_acks_share_no_request(lane: Any, lease: Lease) -> None:
     data, broker = lane
     window = _window()
     jobs = [
-        asyncio.create_task(data.append(DataLine(ORDERS, lease, window), _sends(0, 1))),
-        asyncio.create_task(data.append(DataLine(BILLS, lease), _sends(0, 1))),
+        asyncio.create_task(_append(data, DataLine(ORDERS, lease, window), _sends(0, 1))),
+        asyncio.create_task(_append(data, DataLine(BILLS, lease), _sends(0, 1))),
     ]
     await _turns()
     assert _acks(broker) == [1, -1]

@@ -206,12 +206,8 @@ class DataLane:
         """Whether its connection is gone; a new lane is needed then."""
         return self._connection.closed
 
-    async def append(self, line: DataLine, sends: tuple[Send, ...]) -> Answer:
-        """Send `sends` behind what the line has under way, as far as its window has room; await every answer."""
-        return await answered(line, self.begin(line, sends))
-
     def begin(self, line: DataLine, sends: tuple[Send, ...]) -> asyncio.Future[Answer]:
-        """As `append`, without waiting: the future is for `answered`."""
+        """Send `sends` behind what the line has under way, as far as its window has room; `answered` waits for it."""
         line.moves_to(self)
         done: asyncio.Future[Answer] = self._loop.create_future()
         line.add(sends, done)

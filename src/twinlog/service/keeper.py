@@ -19,7 +19,7 @@ from twinlog.state.writer import StateWriter
 
 log = logging.getLogger("twinlog.lease")
 
-# Three renewals fit into a lease, so that one that fails does not cost it.
+# Several renewals fit into a lease, so that one that fails does not cost it.
 RENEW_EVERY_S = 1.0
 # How long one attempt to get the id's next epoch may take before the next one begins; the lease has run out by then.
 REESTABLISH_WITHIN_S = 10.0

@@ -378,27 +378,17 @@ class Supervisor:
 
     async def mirroring(self, progress: Progress) -> None:
         """Remember that both sides agree up to the position."""
-        if self._began_at < 0:
-            self._began_at = progress.position
-        await self._write(
-            PartitionState.MIRRORING,
-            producer_id=progress.producer_id,
-            producer_epoch=max(progress.spent_epoch, progress.epoch),
-            checked_offset=progress.position,
-            last_mirrored_offset=progress.position,
-            error="",
-            retry_attempt=self._attempt,
-            filled_to=-1,
-            last_filling=-1,
-            configs_before="",
-        )
+        await self._agreed(PartitionState.MIRRORING, progress, Copy())
 
     async def copying(self, progress: Progress, copy: Copy, note: str = "") -> None:
         """Remember what is left of the first copy."""
+        await self._agreed(PartitionState.LOG_ALIGNMENT, progress, copy, note)
+
+    async def _agreed(self, state: PartitionState, progress: Progress, copy: Copy, note: str = "") -> None:
         if self._began_at < 0:
             self._began_at = progress.position
         await self._write(
-            PartitionState.LOG_ALIGNMENT,
+            state,
             producer_id=progress.producer_id,
             producer_epoch=max(progress.spent_epoch, progress.epoch),
             checked_offset=progress.position,
