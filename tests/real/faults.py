@@ -5,19 +5,20 @@ import random
 import shutil
 import signal
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final
 from unittest.mock import patch
 
 from confluent_kafka import ElectionType, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from tests.real import mirroring
 from tests.real.mirroring import WORKER, Mirror, Worker
+from tests.real.repeated import Repeated
 
 from twinlog.control.lifecycle import DesiredState, PartitionState
 from twinlog.control.sharding import shard_of
@@ -147,27 +148,17 @@ def thaw(worker: Worker) -> None:
     worker.send(signal.SIGCONT)
 
 
-class Ends:
+class Ends(Repeated):
     """Samples the ends of a topic's partitions at the destination in the background, to see which stood still."""
 
     def __init__(self, mirror: Mirror, topic: str, *, every_s: float = 0.1) -> None:
-        self._mirror, self._topic, self._every_s = mirror, topic, every_s
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        super().__init__(self._sample, every_s=every_s)
+        self._mirror, self._topic = mirror, topic
         self.samples: list[tuple[float, dict[int, int]]] = []
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        self._thread.join(30)
-
-    def _run(self) -> None:
-        while not self._stopping.wait(self._every_s):
-            with contextlib.suppress(Exception):
-                self.samples.append((time.monotonic(), self._mirror.ends(self._topic)))
+    def _sample(self) -> None:
+        with contextlib.suppress(Exception):  # a broker that is away: there is no sample then
+            self.samples.append((time.monotonic(), self._mirror.ends(self._topic)))
 
     def longest_pause_s(self, partition: int, *, since: float, until: float | None = None) -> float:
         """The longest time, from `since` to `until` (now), in which the partition's end did not move."""
@@ -204,31 +195,24 @@ def until(condition: Callable[[], bool], *, timeout_s: float, what: str) -> floa
     return time.monotonic() - began
 
 
-class Ticker:
+class Ticker(Repeated):
     """Writes one small record to every partition, ten times a second, so that a pause of any partition shows."""
 
     def __init__(self, cluster: LocalKafka, topic: str, partitions: int, *, every_s: float = 0.1) -> None:
         self._producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 0, "acks": "all"})
-        self._topic, self._partitions, self._every_s = topic, partitions, every_s
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        super().__init__(self._tick, every_s=every_s)
+        self._topic, self._partitions = topic, partitions
+        self._numbers = count(1)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        self._thread.join(30)
+    def __exit__(self, *problem: object) -> None:
+        super().__exit__(*problem)
         assert self._producer.flush(30) == 0
 
-    def _run(self) -> None:
-        number = 0
-        while not self._stopping.wait(self._every_s):
-            number += 1
-            for partition in range(self._partitions):
-                self._producer.produce(self._topic, b"tick %d" % number, partition=partition)
-            self._producer.poll(0)
+    def _tick(self) -> None:
+        number = next(self._numbers)
+        for partition in range(self._partitions):
+            self._producer.produce(self._topic, b"tick %d" % number, partition=partition)
+        self._producer.poll(0)
 
 
 def wait_progress(mirror: Mirror, topic: str, *, timeout_s: float = CAUGHT_UP_S) -> None:

@@ -1,17 +1,16 @@
 """How far behind its source each partition of a mirror is, in seconds."""
 
 import contextlib
-import threading
 import time
-from typing import Self
 
 from tests.real.mirroring import Mirror
+from tests.real.repeated import Repeated
 
 # The lag before something happens is taken from so long.
 BEFORE_S = 3.0
 
 
-class Lags:
+class Lags(Repeated):
     """Samples both sides' ends in the background.
 
     The lag at a moment is for how long the source has had something decided that the destination has not. The source
@@ -19,25 +18,15 @@ class Lags:
     """
 
     def __init__(self, mirror: Mirror, topic: str, *, every_s: float = 0.1) -> None:
-        self._mirror, self._topic, self._every_s = mirror, topic, every_s
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        super().__init__(self._sample, every_s=every_s)
+        self._mirror, self._topic = mirror, topic
         self._samples: list[tuple[float, dict[int, int], dict[int, int]]] = []
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        self._thread.join(30)
-
-    def _run(self) -> None:
-        while not self._stopping.wait(self._every_s):
-            with contextlib.suppress(Exception):  # a broker that is away: there is no sample then
-                at = time.monotonic()
-                there = self._mirror.ends(self._topic, at_source=True, stable=True)
-                self._samples.append((at, there, self._mirror.ends(self._topic)))
+    def _sample(self) -> None:
+        with contextlib.suppress(Exception):  # a broker that is away: there is no sample then
+            at = time.monotonic()
+            there = self._mirror.ends(self._topic, at_source=True, stable=True)
+            self._samples.append((at, there, self._mirror.ends(self._topic)))
 
     def worst_s(self, partition: int, *, since: float, until: float | None = None) -> float:
         """The largest lag from `since` to `until` (now)."""

@@ -41,35 +41,28 @@ FREEZES_A_TOPIC = 4
 
 def test_workers_killed_200_times_while_everything_flows() -> None:
     """Two at a time, a fresh one for each that was killed."""
-    rng = random.Random(200)
-    with (
-        Soak("workers killed at random") as soak,
-        LocalKafka() as source,
-        LocalKafka() as destination,
-        FaultyMirror(source, destination, workers=2) as mirror,
-    ):
-        start(mirror)
-        times = scaled(200)
-        with Flow(source, TOPIC, seed=200, records_per_second=600, aborted_run=ABORTED_RUN) as flow:
-            kill_workers(mirror, TOPIC, rng, times=times)
-        soak.note("kills", times)
-        assert soak.assert_twins(mirror, TOPIC) == flow.acknowledged
+    check_killing("workers killed at random", times=200, workers=2)
 
 
 def test_the_only_worker_killed_30_times() -> None:
     """Nobody is there to take over; the next one starts while the group still waits for the dead one."""
-    rng = random.Random(30)
+    check_killing("the only worker killed", times=30, workers=1)
+
+
+def check_killing(title: str, *, times: int, workers: int) -> None:
+    """Kill so many times, scaled, while everything flows; both sides are twins afterwards."""
+    rng = random.Random(times)
     with (
-        Soak("the only worker killed") as soak,
+        Soak(title) as soak,
         LocalKafka() as source,
         LocalKafka() as destination,
-        FaultyMirror(source, destination) as mirror,
+        FaultyMirror(source, destination, workers=workers) as mirror,
     ):
         start(mirror)
-        times = scaled(30)
-        with Flow(source, TOPIC, seed=30, records_per_second=600, aborted_run=ABORTED_RUN) as flow:
-            kill_workers(mirror, TOPIC, rng, times=times)
-        soak.note("kills", times)
+        kills = scaled(times)
+        with Flow(source, TOPIC, seed=times, records_per_second=600, aborted_run=ABORTED_RUN) as flow:
+            kill_workers(mirror, TOPIC, rng, times=kills)
+        soak.note("kills", kills)
         assert soak.assert_twins(mirror, TOPIC) == flow.acknowledged
 
 
