@@ -19,6 +19,8 @@ from twinlog.control.records import (
     PartitionRecord,
     ProgressRecord,
     ShardRecord,
+    Skipped,
+    SkippedRecord,
     Tombstone,
     TopicRecord,
     WorkerRecord,
@@ -49,6 +51,9 @@ CHANGES: st.SearchStrategy[Change] = st.one_of(
     st.builds(ShardRecord, NUMBERS, TEXT, st.booleans(), st.booleans()),
     st.builds(WorkerRecord, TEXT, TEXT, NUMBERS, NUMBERS, NUMBERS),
     st.builds(ProgressRecord, NUMBERS, TEXT, NUMBERS, st.lists(FIGURES, max_size=3).map(tuple)),
+    st.builds(
+        SkippedRecord, TEXT, NUMBERS, st.lists(st.builds(Skipped, TEXT, TEXT, TEXT), max_size=3).map(tuple), NUMBERS
+    ),
     st.builds(lambda shard: Tombstone(("shard", shard)), NUMBERS),
 )
 
@@ -69,7 +74,7 @@ def test_bytes_are_as_people_read_them() -> None:
         b'["partition","m","t",3]',
         '{"checked_offset":-1,"configs_before":"","destination_topic_id":"AAAAAAAAAAAAAAAAAAAAAA","error":"müde",'
         '"filled_to":-1,"last_filling":-1,"last_mirrored_offset":-1,'
-        '"long_runs":false,"previous_state":"UNKNOWN","producer_epoch":-1,"producer_id":-1,"retry_attempt":-1,'
+        '"long_runs":false,"previous_state":"UNKNOWN","producer_epoch":-1,"producer_id":-1,"recoveries":0,"retry_attempt":-1,'
         '"source_topic_id":"AAAAAAAAAAAAAAAAAAAAAA","spare_producer_id":-1,"state":"FAILED","version":0}'.encode(),
     )
     figure = Figure("m", "t", 3, 0, 9, 8, 0, 7, waiting_for_transaction=True, life=6)

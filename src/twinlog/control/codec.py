@@ -30,6 +30,7 @@ from twinlog.control.records import (
     Figure,
     Key,
     Record,
+    Skipped,
     Tombstone,
     parse_topic_id,
     topic_id_text,
@@ -204,6 +205,19 @@ def _read_figure(row: list[object]) -> Figure:
     return Figure(*known)
 
 
+def _write_skipped(items: tuple[Skipped, ...]) -> list[list[str]]:
+    return [[item.kind, item.name, item.reason] for item in items]
+
+
+def _read_skipped(value: object) -> tuple[Skipped, ...]:
+    text = _exactly(str)
+    return tuple(Skipped(*(text(part) for part in _exactly(list)(row)[:3])) for row in _exactly(list)(value))
+
+
+def _read_numbers(value: object) -> tuple[int, ...]:
+    return tuple(_exactly(int)(number) for number in _exactly(list)(value))
+
+
 _FIGURE_NAMES = tuple(field.name for field in fields(Figure))
 _FIGURE_COLUMNS = sum(field.default is MISSING for field in fields(Figure))
 _FIGURE_TYPES = tuple(field.type for field in fields(Figure) if isinstance(field.type, type))
@@ -217,6 +231,8 @@ _KINDS: dict[Any, _Kind] = {
     PartitionState: _Kind(lambda state: state.name, _read_state(PartitionState)),
     Mapping[str, str]: _Kind(dict, _read_configs),
     tuple[Figure, ...]: _Kind(_write_figures, _read_figures),
+    tuple[Skipped, ...]: _Kind(_write_skipped, _read_skipped),
+    tuple[int, ...]: _Kind(list, _read_numbers),
 }
 
 

@@ -14,6 +14,7 @@ from twinlog.control.records import (
     ProgressRecord,
     Record,
     ShardRecord,
+    SkippedRecord,
     Tombstone,
     TopicRecord,
     WorkerRecord,
@@ -50,6 +51,7 @@ class Image:
         self.shards: dict[int, ShardRecord] = {}
         self.workers: dict[str, WorkerRecord] = {}
         self.progress: dict[int, ProgressRecord] = {}
+        self.skipped: dict[str, SkippedRecord] = {}
         self._topics: dict[str, dict[str, TopicRecord]] = {}
         self._mirrors_of: dict[str, dict[str, TopicRecord]] = {}
         self._partitions: dict[tuple[str, str], dict[int, PartitionRecord]] = {}
@@ -75,6 +77,8 @@ class Image:
                 self.workers[change.worker] = change
             case ProgressRecord():
                 self._publish(change)
+            case SkippedRecord():
+                self.skipped[change.mirror] = change
             case _:
                 assert_never(change)
 
@@ -94,6 +98,8 @@ class Image:
                 found = self.workers.get(worker)
             case ("progress", int(shard)):
                 found = self.progress.get(shard)
+            case ("skipped", str(mirror)):
+                found = self.skipped.get(mirror)
         return found
 
     def holds(self, change: Change) -> bool:
@@ -169,6 +175,8 @@ class Image:
                 self.workers.pop(worker, None)
             case ("progress", int(shard)):
                 self._unpublish(shard)
+            case ("skipped", str(mirror)):
+                self.skipped.pop(mirror, None)
             case _:
                 pass  # of a type that only a newer twinlog knows (codec, rule 3)
 

@@ -10,6 +10,7 @@ owner of its shard (`sharding`). Who writes what:
 | `PartitionRecord`               | the worker that owns the partition's shard     |
 | `ShardRecord`, `ProgressRecord` | the worker that owns the shard                 |
 | `WorkerRecord`                  | that worker                                    |
+| `SkippedRecord`                 | the mirror's coordinator                       |
 """
 
 import base64
@@ -80,7 +81,13 @@ class MirrorRecord(_Keyed):
 
 @dataclass(frozen=True, slots=True)
 class TopicRecord(_Keyed):
-    """One topic of one mirror: what is desired, and which topics on both sides were meant (NO_TOPIC_ID: none yet)."""
+    """One topic of one mirror: what is desired, and which topics on both sides were meant (NO_TOPIC_ID: none yet).
+
+    - `recoveries`: how often an operator asked for what has FAILED to be tried again.
+    - `start_at`: where the first copy was told to begin, as it was said; "": at the beginning.
+    - `start_offsets`: the offsets that this came to, by partition number; a partition beyond them begins at its
+      source's beginning.
+    """
 
     TYPE: ClassVar[str] = "topic"
     KEY_FIELDS: ClassVar[tuple[str, ...]] = ("mirror", "topic")
@@ -91,6 +98,9 @@ class TopicRecord(_Keyed):
     source_topic_id: UUID
     destination_topic_id: UUID
     partitions: int
+    recoveries: int = 0
+    start_at: str = ""
+    start_offsets: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +116,7 @@ class PartitionRecord(_Keyed):
     - `previous_state`: where a FAILED partition returns to.
     - `filled_to`, `last_filling`, `configs_before`: what is left of a first copy whose holes were filled
       (`relay.takeover.Copy`); -1, -1 and "" for nothing.
+    - `recoveries`: the topic's, as far as this partition has answered them.
     - the two topic ids: of the topics that this state is about; with others in the TopicRecord, it is stale.
     """
 
@@ -130,6 +141,7 @@ class PartitionRecord(_Keyed):
     filled_to: int = UNKNOWN_OFFSET
     last_filling: int = UNKNOWN_OFFSET
     configs_before: str = ""
+    recoveries: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,13 +215,35 @@ class ProgressRecord(_Keyed):
 
 
 @dataclass(frozen=True, slots=True)
+class Skipped:
+    """One thing that the last refresh of a mirror left alone: its kind (topic, config, group, acl), name and reason."""
+
+    kind: str
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedRecord(_Keyed):
+    """What a mirror's last refresh (`at_ms`, wall clock of the coordinator) left alone; `beyond`: how many more."""
+
+    TYPE: ClassVar[str] = "skipped"
+    KEY_FIELDS: ClassVar[tuple[str, ...]] = ("mirror",)
+
+    mirror: str
+    at_ms: int
+    items: tuple[Skipped, ...] = ()
+    beyond: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Tombstone:
     """Removes the record with this key; one that removes nothing is fine."""
 
     key: Key
 
 
-Record = MirrorRecord | TopicRecord | PartitionRecord | ShardRecord | WorkerRecord | ProgressRecord
+Record = MirrorRecord | TopicRecord | PartitionRecord | ShardRecord | WorkerRecord | ProgressRecord | SkippedRecord
 Change = Record | Tombstone
 """What the log is a sequence of."""
 
@@ -220,4 +254,5 @@ RECORD_TYPES: tuple[type[Record], ...] = (
     ShardRecord,
     WorkerRecord,
     ProgressRecord,
+    SkippedRecord,
 )

@@ -23,6 +23,7 @@ from twinlog.control.records import (
     PartitionRecord,
     ProgressRecord,
     ShardRecord,
+    SkippedRecord,
     Tombstone,
     TopicRecord,
     WorkerRecord,
@@ -44,7 +45,7 @@ def partition_of(change: Change, shards: int) -> int:
     match change:
         case Tombstone(key):
             return _partition_of_key(key, shards)
-        case MirrorRecord() | TopicRecord():
+        case MirrorRecord() | TopicRecord() | SkippedRecord():
             return mirror_shard(change.mirror, shards)
         case PartitionRecord():
             return shard_of(change.mirror, change.topic, change.partition, shards)
@@ -58,7 +59,7 @@ def partition_of(change: Change, shards: int) -> int:
 
 def _partition_of_key(key: Key, shards: int) -> int:
     match key:
-        case ("mirror", str(mirror)) | ("topic", str(mirror), str()):
+        case ("mirror" | "skipped", str(mirror)) | ("topic", str(mirror), str()):
             return mirror_shard(mirror, shards)
         case ("partition", str(mirror), str(topic), int(partition)):
             return shard_of(mirror, topic, partition, shards)
