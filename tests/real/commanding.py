@@ -84,8 +84,9 @@ class Commands:
         return said.err
 
     def failure(self, *words: str) -> str:
-        """As `refused`, for what is no mistake in the command line; returns the sentence."""
-        prefix, colon, sentence = self.refused(*words).strip().rpartition("mirror command : ")
+        """As `refused`, for what is no mistake in the command line; returns the sentence, which notes may precede."""
+        last = self.refused(*words).strip().splitlines()[-1]
+        prefix, colon, sentence = last.rpartition("mirror command : ")
         assert (prefix, colon) == ("Error while executing ", "mirror command : ")
         return sentence
 
