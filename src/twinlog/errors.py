@@ -101,6 +101,12 @@ class AuthorizationFailed(TwinlogError):
     """A right is missing; the message names principal (where known), operation and resource."""
 
 
+class ClusterMirrorAuthorizationFailed(AuthorizationFailed):
+    """A right to see or change mirrors is missing; the message names all that are needed."""
+
+    error_name = "CLUSTER_MIRROR_AUTHORIZATION_FAILED"
+
+
 class PartitionFailed(TwinlogError):
     """One mirror partition cannot go on; it becomes FAILED and its neighbours go on.
 
@@ -181,6 +187,24 @@ class MirrorTopicNotStopped(ClusterMirrorError):
     error_name = "MIRROR_TOPIC_NOT_STOPPED"
 
 
+class MirrorTopicNotPaused(ClusterMirrorError):
+    """Resume needs a paused topic."""
+
+    error_name = "MIRROR_TOPIC_NOT_PAUSED"
+
+
+class MirrorTopicBeingStopped(ClusterMirrorError):
+    """A topic that is stopped, or being stopped, cannot be paused."""
+
+    error_name = "MIRROR_TOPIC_BEING_STOPPED"
+
+
+class InvalidClusterMirrorState(ClusterMirrorError):
+    """The states of the partitions do not allow it, or not yet."""
+
+    error_name = "INVALID_CLUSTER_MIRROR_STATE"
+
+
 class InconsistentTopicId(ClusterMirrorError):
     """A topic has another id than was given or recorded: it was deleted and created again."""
 
@@ -205,7 +229,5 @@ class InvalidReplicationFactor(ClusterMirrorError):
     error_name = "INVALID_REPLICATION_FACTOR"
 
 
-class ConcurrentChange(ClusterMirrorError):
+class ConcurrentChange(InvalidClusterMirrorState):
     """Another operator's command came in between; run the command again."""
-
-    error_name = "INVALID_CLUSTER_MIRROR_STATE"

@@ -11,10 +11,12 @@ from twinlog import admin
 from twinlog.admin import (
     CreateMirrorResult,
     DescribeMirrorsResult,
+    MoveMirrorTopicsResult,
     StartMirrorTopicsResult,
     StopMirrorTopicsResult,
 )
 from twinlog.cli.kafka_mirrors import main
+from twinlog.control.commands import Altered, Deleted
 from twinlog.errors import InvalidRequest, TwinlogError
 from twinlog.names import TopicPartition
 
@@ -48,6 +50,7 @@ class FakeAdmin:
         return self.result
 
     create_mirror = start_mirror_topics = stop_mirror_topics = list_mirrors = describe_mirrors = _call
+    pause_mirror_topics = resume_mirror_topics = recover_mirror_topics = alter_mirror = delete_mirror = _call
 
 
 @pytest.fixture
@@ -94,7 +97,7 @@ def test_create(run: Any, fake: type[FakeAdmin], tmp_path: Path) -> None:
     assert dict(fake.asked[1]) == {"bootstrap.servers": "a:1", "mirror.topics.include": "x"}
     run(result, "--create", "--mirror-config", str(file), "--remote-bootstrap-server", ":9092,[::1]:1")
     assert fake.asked[1]["bootstrap.servers"] == "localhost:9092,[::1]:1"
-    assert fake.asked[2] == {"origin": str(file)}
+    assert fake.asked[2] == {"origin": str(file), "dry_run": False}
     assert run(result, "--create", "--remote-bootstrap-server", ":9092")[0] == 0
 
 
@@ -171,16 +174,49 @@ def test_stop_and_remove_have_their_own_words_then_the_ends(run: Any) -> None:
 
 
 def test_a_stop_that_nobody_has_done_yet(run: Any) -> None:
-    """Without a worker a warning and 0; with one that was too slow an error, since going on is not safe."""
+    """It is recorded, so 0, with a warning that says what is missing, and that going on is not safe."""
     waiting = tuple(TopicPartition("t", number) for number in range(12))
     code, out, err = run(StopMirrorTopicsResult("m", stopped=("t",), waiting_for=waiting), *STOP)
     assert (code, out) == (0, "Stopped mirroring for topics [t] in mirror m\n")
     assert "no worker is running, so the stop is only recorded: 12 partition(s)" in err
     code, out, err = run(StopMirrorTopicsResult("m", stopped=("t",), waiting_for=waiting, live_workers=1), *STOP)
-    assert (code, out) == (1, "")
-    assert "12 partition(s) had not stopped after 30 s: t-0, t-1" in err
+    assert (code, out) == (0, "Stopped mirroring for topics [t] in mirror m\n")
+    assert "the stop is recorded, but 12 partition(s) were not STOPPED after 30 s: t-0, t-1" in err
     assert "t-9, ..." in err
     assert "t-10" not in err
+
+
+def test_pause_resume_and_recover_have_their_own_words(run: Any) -> None:
+    """What was moved, what was left as it is and why, and what is not PAUSED yet."""
+    waiting = (TopicPartition("t", 0),)
+    result = MoveMirrorTopicsResult("m", moved=("t",), already=("u",), waiting_for=waiting)
+    code, out, err = run(result, "--pause", "--topics", "t,u")
+    assert (code, out) == (0, "Paused mirroring for 1 topic(s) in mirror m: [t]\n")
+    assert "Left as they are, already PAUSED: [u]" in err
+    assert "no worker is running, so the pause is only recorded: 1 partition(s) are not PAUSED yet: t-0" in err
+    done = MoveMirrorTopicsResult("m", moved=("t",))
+    assert run(done, "--resume", "--topics", "t") == (0, "Resumed mirroring for 1 topic(s) in mirror m: [t]\n", "")
+    assert run(done, "--recover", "--topics", "t") == (0, "Recovering for 1 topic(s) in mirror m: [t]\n", "")
+
+
+def test_a_dry_run_tells_each_topic(run: Any, fake: type[FakeAdmin]) -> None:
+    """One line a topic, with the exit code that the command itself would have."""
+    result = MoveMirrorTopicsResult("m", moved=("t",), already=("u",), failed={"v": InvalidRequest("No.")})
+    code, out, _ = run(result, "--pause", "--topics", "t,u,v", "--dry-run")
+    assert (code, out) == (1, "Would pause: t\nWould leave, already PAUSED: u\nWould fail: v: No.\n")
+    assert fake.asked[2]["dry_run"]
+
+
+def test_alter_and_delete(run: Any, fake: type[FakeAdmin]) -> None:
+    """Configs of the command line; a change of more than filters is remarked."""
+    altered = Altered("m", ("bootstrap.servers",), reconnects=True)
+    code, out, err = run(altered, "--alter", "--config", "bootstrap.servers=[a:1,b:2]", "--delete-config", "x,y")
+    assert (code, out) == (0, "Altered mirror m\n")
+    assert "connect to the source anew" in err
+    assert dict(fake.asked[1]) == {"bootstrap.servers": "a:1,b:2"}
+    assert fake.asked[2]["removed"] == ["x", "y"]
+    assert run(Deleted("m", ("t",)), "--delete") == (0, "Deleted mirror m\n", "")
+    assert run(Deleted("m", ("t",)), "--delete", "--dry-run")[1].startswith("Would delete mirror m")
 
 
 def test_list_and_describe_print_tables_or_json(run: Any, fake: type[FakeAdmin]) -> None:

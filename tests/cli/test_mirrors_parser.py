@@ -3,7 +3,7 @@
 import pytest
 
 from twinlog.cli.common import UsageError
-from twinlog.cli.mirrors_parser import NotAvailableYet, build, check, entries
+from twinlog.cli.mirrors_parser import build, check, entries, settings
 
 TO = ("--bootstrap-server", ":9094")
 
@@ -24,6 +24,13 @@ def action(*words: str) -> str:
         ("--remove", "--mirror", "m", "--topic", "t", "--command-config", "f", "--verbose"),
         ("--list", "--json"),
         ("--describe", "--failed", "--json", "--mirror", "m"),
+        ("--describe", "--skipped", "--json"),
+        ("--pause", "--mirror", "m", "--all-topics"),
+        ("--resume", "--mirror", "m", "--topics", "t", "--dry-run"),
+        ("--recover", "--mirror", "m", "--topics", "t"),
+        ("--alter", "--mirror", "m", "--config", "a=b", "--delete-config", "c"),
+        ("--alter", "--mirror", "m", "--mirror-config", "f"),
+        ("--delete", "--mirror", "m", "--dry-run"),
     ],
 )
 def test_what_goes_together(words: tuple[str, ...]) -> None:
@@ -48,8 +55,18 @@ def test_what_goes_together(words: tuple[str, ...]) -> None:
             "--json is only supported for describing mirrors",
         ),
         ((*TO, "--list", "--failed"), "--failed is only supported for describing mirrors"),
-        ((*TO, "--list", "--topics", "t"), "--topics is only valid with --start and --stop"),
-        ((*TO, "--list", "--mirror-config", "f"), "--mirror-config is only valid with --create"),
+        ((*TO, "--list", "--topics", "t"), "--topics is only valid with --start, --stop, --pause, --resume"),
+        ((*TO, "--list", "--all-topics"), "--all-topics is only valid with --start, --stop"),
+        ((*TO, "--list", "--dry-run"), "--dry-run is only valid with an action that changes something"),
+        ((*TO, "--list", "--config", "a=b"), "--config and --delete-config are only valid with --alter"),
+        ((*TO, "--alter", "--mirror", "m"), "--mirror-config must be specified when altering a mirror"),
+        ((*TO, "--describe", "--failed", "--skipped"), "--skipped and --failed exclude each other"),
+        (
+            (*TO, "--pause", "--mirror", "m", "--all-topics", "--topics", "t"),
+            "--all-topics and --topics exclude each other",
+        ),
+        ((*TO, "--recover", "--mirror", "m"), "--topics must be specified when recovering mirror topic(s)"),
+        ((*TO, "--list", "--mirror-config", "f"), "--mirror-config is only valid with --create and --alter"),
         ((*TO, "--list", "--topic-id", "x"), "--topic-id is only valid with --start"),
         ((*TO, "--list", "--replication-factor", "1"), "--replication-factor is only valid with --start"),
         (
@@ -72,11 +89,18 @@ def test_what_does_not(words: tuple[str, ...], sentence: str) -> None:
     assert sentence in str(refused.value)
 
 
-@pytest.mark.parametrize("words", [("--pause",), ("--alter", "--config", "a=b"), ("--stop", "--dry-run")])
-def test_what_is_not_there_yet(words: tuple[str, ...]) -> None:
-    """Said before anything else, whatever else is missing."""
-    with pytest.raises(NotAvailableYet, match="does not exist yet in this version of twinlog"):
-        action(*words)
+def test_all_topics_is_a_regex() -> None:
+    """`--all-topics` means every name, in every action on topics."""
+    given = build("kafka-mirrors").parse_args([*TO, "--stop", "--mirror", "m", "--all-topics"])
+    assert check(given) == "stop"
+    assert entries(given.topics) == (".*",)
+
+
+def test_configs_to_set_are_read_as_kafka_configs_reads_them() -> None:
+    """A list stands in brackets, and its commas separate nothing else."""
+    assert settings(["a=1,b=[x,y],c=", "d=e=f"]) == {"a": "1", "b": "x,y", "c": "", "d": "e=f"}
+    with pytest.raises(UsageError, match="'nothing' is not of the form key=value"):
+        settings(["a=1,nothing"])
 
 
 def test_lists_are_joined() -> None:

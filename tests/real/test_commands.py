@@ -262,14 +262,6 @@ def test_unknown_mirrors_and_topics_are_named(commands: Commands) -> None:
     assert "not valid" in commands.failure("--stop", "--mirror", mirror, "--topics", "*")
 
 
-@pytest.mark.parametrize("flag", ["--pause", "--resume", "--recover", "--alter", "--delete"])
-def test_an_action_that_is_not_there_yet_says_so(commands: Commands, flag: str) -> None:
-    """A sentence and exit code 1, rather than a usage error for a flag that the surface has."""
-    assert commands.failure(flag, "--mirror", "m") == (
-        f"{flag} does not exist yet in this version of twinlog. Nothing was changed."
-    )
-
-
 def test_topics_that_cannot_become_twins_are_refused(
     commands: Commands, source: LocalKafka, here: LocalKafka, topic: str
 ) -> None:

@@ -9,6 +9,7 @@ from twinlog.admin.mirrors import MirrorAdmin
 from twinlog.admin.results import (
     CreateMirrorResult,
     DescribeMirrorsResult,
+    MoveMirrorTopicsResult,
     StartMirrorTopicsResult,
     StopMirrorTopicsResult,
 )
@@ -17,6 +18,7 @@ __all__ = [
     "CreateMirrorResult",
     "DescribeMirrorsResult",
     "MirrorAdmin",
+    "MoveMirrorTopicsResult",
     "StartMirrorTopicsResult",
     "StopMirrorTopicsResult",
 ]

@@ -11,20 +11,25 @@ from twinlog.admin.live import live_workers, moving
 from twinlog.admin.results import (
     CreateMirrorResult,
     DescribeMirrorsResult,
+    MoveMirrorTopicsResult,
     StartMirrorTopicsResult,
     StopMirrorTopicsResult,
 )
 from twinlog.admin.sources import connected
 from twinlog.admin.starting import StartRequest, start_topics
-from twinlog.admin.stopping import stop_topics
+from twinlog.admin.stopping import move_topics, stop_topics
 from twinlog.config.client import ClientSettings
 from twinlog.config.mirror import MirrorConfig, check_mirror_name
 from twinlog.config.secrets import has_reference
 from twinlog.control.checks import check_source, find_mirror
-from twinlog.control.commands import Create
+from twinlog.control.commands import Alter, Altered, Create, Delete, Deleted
 from twinlog.control.describe import Describe, List, MirrorListing, describe, list_mirrors
 from twinlog.control.handle import create
+from twinlog.control.handle_mirror import alter, delete
+from twinlog.control.handle_topics import pause, recover, resume
 from twinlog.control.image import Image
+from twinlog.control.lifecycle import PartitionState
+from twinlog.control.records import SkippedRecord
 from twinlog.errors import BadInput, ClusterMirrorAlreadyExists, InvalidConfig
 from twinlog.names import TopicPartition
 from twinlog.state.log import StateLog
@@ -75,7 +80,12 @@ class MirrorAdmin:
         return f"MirrorAdmin({self._cluster})"
 
     async def create_mirror(
-        self, mirror: str, configs: Mapping[str, str], *, origin: str = "the mirror's configuration"
+        self,
+        mirror: str,
+        configs: Mapping[str, str],
+        *,
+        origin: str = "the mirror's configuration",
+        dry_run: bool = False,
     ) -> CreateMirrorResult:
         """Create a mirror from its configs; `origin` names where they come from, in messages.
 
@@ -88,6 +98,8 @@ class MirrorAdmin:
             raise ClusterMirrorAlreadyExists(f"Mirror '{mirror}' already exists")
         source_id, notes = await self._source_id(config)
         check_source(mirror, source_id, self._cluster.cluster_id)
+        if dry_run:
+            return CreateMirrorResult(mirror, source_id, notes)
         log = await state.open_log(self._cluster, create=True)
         command = Create(mirror, configs, source_id, self._cluster.cluster_id, origin)
         await state.change(self._cluster, log, lambda image: create(image, command))
@@ -103,6 +115,7 @@ class MirrorAdmin:
         replication_factor: int | None = None,
         source_bootstrap: str | None = None,
         must_exist: bool = False,
+        dry_run: bool = False,
     ) -> StartMirrorTopicsResult:
         """Start topics, making those that the destination lacks, and remember the patterns.
 
@@ -122,11 +135,12 @@ class MirrorAdmin:
             replication_factor=replication_factor,
             source_bootstrap=source_bootstrap,
             must_exist=must_exist,
+            dry_run=dry_run,
         )
         return await start_topics(self._cluster, await self._log(), request, timeout_s=self._timeout_s)
 
     async def stop_mirror_topics(
-        self, mirror: str, topics: Sequence[str], *, wait_s: float | None = None
+        self, mirror: str, topics: Sequence[str], *, wait_s: float | None = None, dry_run: bool = False
     ) -> StopMirrorTopicsResult:
         """Stop topics (names and regexes), keep them from being discovered, and wait for the workers to be done.
 
@@ -135,7 +149,104 @@ class MirrorAdmin:
         Raises UnknownClusterMirror, BadInput (a pattern), ConcurrentChange. What fails for one topic is in the result.
         """
         wait_s = self._timeout_s if wait_s is None else wait_s
-        return await stop_topics(self._cluster, await self._log(), mirror, topics, wait_s=wait_s)
+        return await stop_topics(self._cluster, await self._log(), mirror, topics, wait_s=wait_s, dry_run=dry_run)
+
+    async def pause_mirror_topics(
+        self, mirror: str, topics: Sequence[str], *, wait_s: float | None = None, dry_run: bool = False
+    ) -> MoveMirrorTopicsResult:
+        """Pause topics (names and regexes), and wait until nothing is appended any more: all partitions PAUSED.
+
+        Where no worker is alive the pause is recorded, nothing is waited for, and `waiting_for` names the partitions.
+
+        Raises UnknownClusterMirror, BadInput (a pattern), ConcurrentChange. What fails for one topic is in the result.
+        """
+        return await move_topics(
+            self._cluster,
+            await self._log(),
+            mirror,
+            topics,
+            how=pause,
+            until=PartitionState.PAUSED,
+            wait_s=self._timeout_s if wait_s is None else wait_s,
+            dry_run=dry_run,
+        )
+
+    async def resume_mirror_topics(
+        self, mirror: str, topics: Sequence[str], *, dry_run: bool = False
+    ) -> MoveMirrorTopicsResult:
+        """Resume paused topics (names and regexes). Raises as `pause_mirror_topics`."""
+        return await move_topics(self._cluster, await self._log(), mirror, topics, how=resume, dry_run=dry_run)
+
+    async def recover_mirror_topics(
+        self, mirror: str, topics: Sequence[str], *, dry_run: bool = False
+    ) -> MoveMirrorTopicsResult:
+        """Try the failed partitions of topics (names and regexes) again, from the state in which each failed.
+
+        Raises as `pause_mirror_topics`.
+        """
+        return await move_topics(self._cluster, await self._log(), mirror, topics, how=recover, dry_run=dry_run)
+
+    async def add_topics_to_mirror(self, topics: Mapping[str, str]) -> dict[str, StartMirrorTopicsResult]:
+        """Start topics given as {topic: mirror} by name, each of which must exist; returns the results by mirror.
+
+        Raises as `start_mirror_topics`.
+        """
+        return {
+            mirror: await self.start_mirror_topics(mirror, sorted(names), must_exist=True)
+            for mirror, names in _by_mirror(topics).items()
+        }
+
+    async def remove_topics_from_mirror(self, mirror: str, topics: Sequence[str]) -> StopMirrorTopicsResult:
+        """The same as `stop_mirror_topics`, by the name that an earlier revision of the KIP gave it."""
+        return await self.stop_mirror_topics(mirror, topics)
+
+    async def alter_mirror(
+        self,
+        mirror: str,
+        configs: Mapping[str, str],
+        *,
+        removed: Sequence[str] = (),
+        origin: str = "the mirror's configuration",
+        dry_run: bool = False,
+    ) -> Altered:
+        """Set and remove configs of a mirror; an active topic that is excluded by them is stopped.
+
+        Raises UnknownClusterMirror, InvalidConfig (key or value, with file and line), ConcurrentChange.
+        """
+        log, command = await self._log(), Alter(mirror, configs, tuple(removed), origin)
+        if dry_run:
+            return alter(await state.load(log), command).reply
+        return await state.change(self._cluster, log, lambda image: alter(image, command))
+
+    async def delete_mirror(self, mirror: str, *, dry_run: bool = False) -> Deleted:
+        """Delete a mirror whose topics are all STOPPED; the topics at the destination stay.
+
+        Raises UnknownClusterMirror, ClusterMirrorNotEmpty, InvalidClusterMirrorState, ConcurrentChange.
+        """
+        log, command = await self._log(), Delete(mirror)
+        if dry_run:
+            return delete(await state.load(log), command).reply
+        return await state.change(self._cluster, log, lambda image: delete(image, command))
+
+    async def skipped(self, mirrors: Collection[str] | None = None) -> tuple[SkippedRecord, ...]:
+        """What the last refresh of some mirrors (None: all) left alone, and why.
+
+        Raises UnknownClusterMirror for a mirror that does not exist.
+        """
+        image = await self._image()
+        chosen = sorted(image.mirrors) if mirrors is None else [find_mirror(image, name).mirror for name in mirrors]
+        return tuple(image.skipped[name] for name in chosen if name in image.skipped)
+
+    async def last_mirrored_positions(self, source_cluster_id: str) -> dict[TopicPartition, int]:
+        """Up to where each partition was mirrored from that cluster (the next offset), as far as it is at rest."""
+        image = await self._image()
+        return {
+            TopicPartition(topic.topic, stored.partition): stored.last_mirrored_offset
+            for topic in image.all_topics()
+            if image.mirrors[topic.mirror].source_cluster_id == source_cluster_id
+            for stored in image.partitions_of(topic.mirror, topic.topic)
+            if stored.last_mirrored_offset >= 0
+        }
 
     async def list_mirrors(self, command: List | None = None) -> tuple[MirrorListing, ...]:
         """Return the mirrors by name, with their active topics."""
@@ -180,6 +291,13 @@ class MirrorAdmin:
             return "", (f"The source was not contacted, since its secrets are not on this machine: {problem}",)
         async with connected(config, timeout_s=self._timeout_s) as source:
             return source.cluster_id, ()
+
+
+def _by_mirror(topics: Mapping[str, str]) -> dict[str, list[str]]:
+    mirrors: dict[str, list[str]] = {}
+    for topic, mirror in topics.items():
+        mirrors.setdefault(mirror, []).append(topic)
+    return mirrors
 
 
 def _retry_max(image: Image, mirror: str) -> int:

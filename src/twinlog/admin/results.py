@@ -42,7 +42,7 @@ class StopMirrorTopicsResult:
 
     `ends`: the destination's end (the next offset) of each partition that has reached STOPPED; there the mirrored
     records end. `waiting_for`: the partitions that have not. `live_workers`: how many workers can
-    stop them.
+    stop them. `lags`: how many offsets each partition was behind its source when that was last looked at.
     """
 
     mirror: str
@@ -50,6 +50,22 @@ class StopMirrorTopicsResult:
     already: tuple[str, ...] = ()
     failed: Mapping[str, TwinlogError] = field(default_factory=dict)
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    waiting_for: tuple[TopicPartition, ...] = ()
+    live_workers: int = 0
+    lags: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class MoveMirrorTopicsResult:
+    """What a pause, resume or recovery did: topics by outcome, each sorted by name.
+
+    `already`: there was nothing to do. `waiting_for`: the partitions that are not PAUSED yet, after a pause.
+    """
+
+    mirror: str
+    moved: tuple[str, ...] = ()
+    already: tuple[str, ...] = ()
+    failed: Mapping[str, TwinlogError] = field(default_factory=dict)
     waiting_for: tuple[TopicPartition, ...] = ()
     live_workers: int = 0
 

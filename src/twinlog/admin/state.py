@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from twinlog.control.commands import Handled
 from twinlog.control.image import Image
-from twinlog.errors import AuthorizationFailed, RetryLater
+from twinlog.errors import AuthorizationFailed, ClusterMirrorAuthorizationFailed, RetryLater
 from twinlog.state.log import StateLog
 from twinlog.state.topic import STATE_TOPIC
 from twinlog.state.transact import ADMIN_ID, transact
@@ -47,8 +47,12 @@ async def read(log: StateLog) -> Image:
             return await log.load(to_stable=True)
 
 
-async def change(cluster: Cluster, log: StateLog, handler: Callable[[Image], Handled[R]]) -> R:
-    """As `transact`."""
+async def change(
+    cluster: Cluster, log: StateLog, handler: Callable[[Image], Handled[R]], *, dry_run: bool = False
+) -> R:
+    """As `transact`; a dry run only judges, by the state as it is, and needs no right to change it."""
+    if dry_run:
+        return handler(await load(log)).reply
     with _needing(CHANGING):
         return await transact(cluster, log, handler)
 
@@ -58,4 +62,6 @@ def _needing(rights: str) -> Iterator[None]:
     try:
         yield
     except AuthorizationFailed as missing:
-        raise AuthorizationFailed(f"{missing} The rights needed at the destination are {rights}.") from missing
+        raise ClusterMirrorAuthorizationFailed(
+            f"{missing} The rights needed at the destination are {rights}."
+        ) from missing

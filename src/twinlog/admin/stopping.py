@@ -1,16 +1,16 @@
-"""Stopping topics: record it, then wait until the workers report that nothing more will be written."""
+"""Stopping and pausing: record it, then wait until the workers report that nothing more will be written."""
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from twinlog.admin import state
 from twinlog.admin.live import live_workers
-from twinlog.admin.results import StopMirrorTopicsResult
+from twinlog.admin.results import MoveMirrorTopicsResult, StopMirrorTopicsResult
 from twinlog.config.patterns import Patterns
 from twinlog.control.checks import find_mirror
-from twinlog.control.commands import Stop, Stopped
+from twinlog.control.commands import Handled, Moved, OnTopics, Stop, Stopped
 from twinlog.control.handle import stop
 from twinlog.control.image import Image
 from twinlog.control.lifecycle import PartitionState
@@ -26,48 +26,90 @@ LOOK_EVERY_S = 1.0
 
 
 async def stop_topics(
-    cluster: Cluster, log: StateLog, mirror: str, patterns: Sequence[str], *, wait_s: float
+    cluster: Cluster, log: StateLog, mirror: str, patterns: Sequence[str], *, wait_s: float, dry_run: bool = False
 ) -> StopMirrorTopicsResult:
     """Carry out a stop; `MirrorAdmin.stop_mirror_topics` says what it raises."""
+    command = Stop(mirror, await _chosen(cluster, log, mirror, patterns, "stop"), tuple(patterns))
+    if dry_run:
+        judged = stop(await state.load(log), command).reply
+        return StopMirrorTopicsResult(judged.mirror, judged.stopped, judged.already, judged.failed)
+    judged = await state.change(cluster, log, lambda image: stop(image, command))
+    return await _waited(log, judged, wait_s)
+
+
+async def move_topics(
+    cluster: Cluster,
+    log: StateLog,
+    mirror: str,
+    patterns: Sequence[str],
+    *,
+    how: Callable[[Image, OnTopics], Handled[Moved]],
+    until: PartitionState | None = None,
+    wait_s: float = 0.0,
+    dry_run: bool = False,
+) -> MoveMirrorTopicsResult:
+    """Pause, resume or recover topics by `how`, and wait until all their partitions are in the state `until`."""
+    chosen = await _chosen(cluster, log, mirror, patterns, how.__name__)
+    command = OnTopics(mirror, chosen, tuple(patterns))
+    if dry_run:
+        judged = how(await state.load(log), command).reply
+        return MoveMirrorTopicsResult(judged.mirror, judged.moved, judged.already, judged.failed)
+    judged = await state.change(cluster, log, lambda image: how(image, command))
+    image = await state.load(log)
+    topics = (*judged.moved, *judged.already)
+    if until is not None and live_workers(image, _now_ms()) and _waiting_for(image, mirror, topics, until):
+        await _until(log, image, mirror, topics, there=until, wait_s=wait_s)
+    return MoveMirrorTopicsResult(
+        mirror=judged.mirror,
+        moved=judged.moved,
+        already=judged.already,
+        failed=judged.failed,
+        waiting_for=() if until is None else _waiting_for(image, mirror, topics, until),
+        live_workers=len(live_workers(image, _now_ms())),
+    )
+
+
+async def _chosen(cluster: Cluster, log: StateLog, mirror: str, patterns: Sequence[str], verb: str) -> tuple[str, ...]:
+    """The destination's topics that are meant."""
     if not patterns:
-        raise InvalidRequest("No topics were given to stop.")
+        raise InvalidRequest(f"No topics were given to {verb}.")
     named = names_in(patterns)
     expressions = Patterns(tuple(entry for entry in patterns if entry not in named))
     if not log.shards:
         find_mirror(Image(), mirror)
     topics = await cluster.topics(None)
-    chosen = tuple(sorted(name for name in topics if name in named or expressions.matches(name)))
-    command = Stop(mirror, chosen, tuple(patterns))
-    judged = await state.change(cluster, log, lambda image: stop(image, command))
-    return await _waited(log, judged, wait_s)
+    return tuple(sorted(name for name in topics if name in named or expressions.matches(name)))
 
 
 async def _waited(log: StateLog, judged: Stopped, wait_s: float) -> StopMirrorTopicsResult:
     image = await state.load(log)
-    topics = (*judged.stopped, *judged.already)
-    if live_workers(image, _now_ms()) and _waiting_for(image, judged.mirror, topics):
-        await _until_stopped(log, image, judged.mirror, topics, wait_s)
+    topics, there = (*judged.stopped, *judged.already), PartitionState.STOPPED
+    if live_workers(image, _now_ms()) and _waiting_for(image, judged.mirror, topics, there):
+        await _until(log, image, judged.mirror, topics, there=there, wait_s=wait_s)
     return StopMirrorTopicsResult(
         mirror=judged.mirror,
         stopped=judged.stopped,
         already=judged.already,
         failed=judged.failed,
         ends=_ends(image, judged.mirror, topics),
-        waiting_for=_waiting_for(image, judged.mirror, topics),
+        waiting_for=_waiting_for(image, judged.mirror, topics, there),
         live_workers=len(live_workers(image, _now_ms())),
+        lags=_lags(image, judged.mirror, topics),
     )
 
 
-async def _until_stopped(log: StateLog, image: Image, mirror: str, topics: Sequence[str], wait_s: float) -> None:
-    """Follow the state until all partitions are STOPPED, or no worker is left; the image moves with it."""
+async def _until(
+    log: StateLog, image: Image, mirror: str, topics: Sequence[str], *, there: PartitionState, wait_s: float
+) -> None:
+    """Follow the state until all partitions are `there`, or no worker is left; the image moves with it."""
     done = asyncio.Event()
 
     def look(changes: Sequence[Change]) -> None:
-        if changes and not _waiting_for(image, mirror, topics):
+        if changes and not _waiting_for(image, mirror, topics, there):
             done.set()
 
     following = asyncio.create_task(log.follow(image, look), name="follow the state")
-    waiting = asyncio.create_task(done.wait(), name="wait for STOPPED")
+    waiting = asyncio.create_task(done.wait(), name=f"wait for {there.name}")
     try:
         deadline = time.monotonic() + wait_s
         while (left_s := deadline - time.monotonic()) > 0 and live_workers(image, _now_ms()):
@@ -84,13 +126,13 @@ async def _until_stopped(log: StateLog, image: Image, mirror: str, topics: Seque
                 await task
 
 
-def _waiting_for(image: Image, mirror: str, topics: Sequence[str]) -> tuple[TopicPartition, ...]:
+def _waiting_for(image: Image, mirror: str, topics: Sequence[str], there: PartitionState) -> tuple[TopicPartition, ...]:
     return tuple(
         TopicPartition(topic, number)
         for topic in sorted(topics)
         if (record := image.topic(mirror, topic)) is not None
         for number in range(record.partitions)
-        if image.state(mirror, topic, number) is not PartitionState.STOPPED
+        if image.state(mirror, topic, number) is not there
     )
 
 
@@ -101,6 +143,18 @@ def _ends(image: Image, mirror: str, topics: Sequence[str]) -> dict[TopicPartiti
         for stored in image.partitions_of(mirror, topic)
         if stored.state is PartitionState.STOPPED
     }
+
+
+def _lags(image: Image, mirror: str, topics: Sequence[str]) -> dict[TopicPartition, int]:
+    """How far each partition was behind when its source was last looked at."""
+    lags: dict[TopicPartition, int] = {}
+    for topic in sorted(topics):
+        for stored in image.partitions_of(mirror, topic):
+            published = image.published(mirror, topic, stored.partition)
+            if published is not None and stored.last_mirrored_offset >= 0:
+                behind = published.figure.source_stable_offset - stored.last_mirrored_offset
+                lags[TopicPartition(topic, stored.partition)] = max(0, behind)
+    return lags
 
 
 def _now_ms() -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from twinlog.cli import mirrors_parser
+from twinlog.cli import dry_run, mirrors_parser
 from twinlog.cli.common import (
     FAILURE,
     SUCCESS,
@@ -19,12 +19,13 @@ from twinlog.cli.common import (
     quiet,
     settings_of,
 )
+from twinlog.cli.progress import waiting
 from twinlog.errors import BadInput, TwinlogError
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from twinlog.admin import DescribeMirrorsResult, MirrorAdmin, StopMirrorTopicsResult
+    from twinlog.admin import DescribeMirrorsResult, MirrorAdmin, MoveMirrorTopicsResult, StopMirrorTopicsResult
 
 ERROR_PREFIX = "Error while executing mirror command : "
 
@@ -48,10 +49,7 @@ def main(given: Sequence[str] | None = None) -> int:
 
 def _run(parser: Parser, words: Sequence[str]) -> int:
     given = parser.parse_args(words)
-    try:
-        action = mirrors_parser.check(given)
-    except mirrors_parser.NotAvailableYet as missing:
-        raise BadInput(str(missing)) from None
+    action = mirrors_parser.check(given)
     quiet(verbose=given.verbose)
     return asyncio.run(_connected(ACTIONS[action], given))
 
@@ -61,8 +59,9 @@ async def _connected(action: Action, given: argparse.Namespace) -> int:
 
     settings = settings_of(given.bootstrap_server, given.command_config)
     _check_early(given)
-    async with await MirrorAdmin.connect(settings, timeout_s=given.timeout) as admin:
-        return await action(admin, given)
+    with waiting(f"waiting for the cluster at {given.bootstrap_server}"):
+        async with await MirrorAdmin.connect(settings, timeout_s=given.timeout) as admin:
+            return await action(admin, given)
 
 
 def _check_early(given: argparse.Namespace) -> None:
@@ -79,8 +78,11 @@ def _check_early(given: argparse.Namespace) -> None:
 
 async def _create(admin: "MirrorAdmin", given: argparse.Namespace) -> int:
     configs, origin = _mirror_configs(given)
-    result = await admin.create_mirror(given.mirror, configs, origin=origin)
+    result = await admin.create_mirror(given.mirror, configs, origin=origin, dry_run=given.dry_run)
     _notes(result.notes)
+    if given.dry_run:
+        print(f"Would create mirror {result.mirror} of source cluster {result.source_cluster_id or '(not contacted)'}")
+        return SUCCESS
     print(f"Created mirror {result.mirror}")
     return SUCCESS
 
@@ -113,8 +115,13 @@ async def _start(admin: "MirrorAdmin", given: argparse.Namespace) -> int:
         replication_factor=given.replication_factor,
         source_bootstrap=given.remote_bootstrap_server,
         must_exist=given.add,
+        dry_run=given.dry_run,
     )
     _notes(result.notes)
+    if given.dry_run:
+        told = {"start": result.started, "stop, since an exclude matches now,": result.stopped}
+        kept = {"already mirroring": result.already, "not at the source": result.pending, "excluded": result.excluded}
+        return dry_run.told(told, kept, result.failed)
     if result.already:
         note(f"Already mirroring in mirror {result.mirror}: {names(result.already, most=SHOWN)}")
     if result.stopped:
@@ -150,44 +157,114 @@ def _topic_ids(text: str | None, topics: Sequence[str]) -> dict[str, "UUID"]:
 async def _stop(admin: "MirrorAdmin", given: argparse.Namespace) -> int:
     from twinlog.cli.render import names  # noqa: PLC0415  # see the package
 
-    result = await admin.stop_mirror_topics(given.mirror, mirrors_parser.entries(given.topics))
+    topics = mirrors_parser.entries(given.topics)
+    result = await admin.stop_mirror_topics(given.mirror, topics, dry_run=given.dry_run)
+    if given.dry_run:
+        return dry_run.told({"stop": result.stopped}, {"already STOPPED": result.already}, result.failed)
     done = {*result.stopped, *result.already}
     if result.failed:
         _failures("stop", result.failed, any_done=bool(done))
     if result.failed and not done:
         return FAILURE
-    if result.waiting_for and result.live_workers:
-        raise TwinlogError(_unfinished(result, given.timeout))
     if given.remove:
         print(f"Removed {len(done)} topic(s) from mirror {result.mirror}: {names(done)}")
     else:
         print(f"Stopped mirroring for topics {names(done)} in mirror {result.mirror}")
     _ends(result)
+    if result.waiting_for:
+        note(_unfinished("stop", "STOPPED", result, given.timeout))
     return FAILURE if result.failed else SUCCESS
 
 
-def _unfinished(result: "StopMirrorTopicsResult", timeout_s: float) -> str:
-    more = ", ..." if len(result.waiting_for) > SHOWN else ""
+def _unfinished(
+    verb: str, there: str, result: "StopMirrorTopicsResult | MoveMirrorTopicsResult", timeout_s: float
+) -> str:
+    """What is missing of a command that is recorded and that only workers can complete."""
+    count = len(result.waiting_for)
+    more = ", ..." if count > SHOWN else ""
     shown = ", ".join(map(str, result.waiting_for[:SHOWN])) + more
+    if not result.live_workers:
+        return (
+            f"Warning: no worker is running, so the {verb} is only recorded: {count} partition(s) are not {there} yet: "
+            f"{shown}. Start a worker (twinlog worker) to finish it; nothing is mirrored meanwhile."
+        )
     return (
-        f"The stop is recorded, but {len(result.waiting_for)} partition(s) had not stopped after {timeout_s:g} s: "
-        f"{shown}. Do not write to them before --describe shows STOPPED."
+        f"Warning: the {verb} is recorded, but {count} partition(s) were not {there} after {timeout_s:g} s: {shown}. "
+        f"Do not write to them before --describe shows {there}."
     )
 
 
 def _ends(result: "StopMirrorTopicsResult") -> None:
     """Where the mirrored records end: what a failover needs to know."""
     for tp, end in result.ends.items():
+        lag = result.lags.get(tp, 0)
+        behind = f", {lag} offset(s) behind the source when it was last seen" if lag else ""
         if end > 0:
-            print(f"{tp}: last mirrored offset {end - 1}, log end {end}")
+            print(f"{tp}: last mirrored offset {end - 1}, log end {end}{behind}")
         elif end == 0:
-            print(f"{tp}: nothing mirrored, log end 0")
+            print(f"{tp}: nothing mirrored, log end 0{behind}")
+
+
+async def _pause(admin: "MirrorAdmin", given: argparse.Namespace) -> int:
+    topics = mirrors_parser.entries(given.topics)
+    result = await admin.pause_mirror_topics(given.mirror, topics, dry_run=given.dry_run)
+    code = _moved("pause", "Paused mirroring", "already PAUSED", result, given)
     if result.waiting_for:
-        note(
-            f"Warning: no worker is running, so the stop is only recorded: {len(result.waiting_for)} partition(s) are "
-            f"not STOPPED yet, and their last mirrored offsets are not known. Start a worker (twinlog worker) to "
-            f"finish it; nothing is mirrored meanwhile."
-        )
+        note(_unfinished("pause", "PAUSED", result, given.timeout))
+    return code
+
+
+async def _resume(admin: "MirrorAdmin", given: argparse.Namespace) -> int:
+    topics = mirrors_parser.entries(given.topics)
+    result = await admin.resume_mirror_topics(given.mirror, topics, dry_run=given.dry_run)
+    return _moved("resume", "Resumed mirroring", "not PAUSED", result, given)
+
+
+async def _recover(admin: "MirrorAdmin", given: argparse.Namespace) -> int:
+    topics = mirrors_parser.entries(given.topics)
+    result = await admin.recover_mirror_topics(given.mirror, topics, dry_run=given.dry_run)
+    return _moved("recover", "Recovering", "without a FAILED partition", result, given)
+
+
+def _moved(verb: str, done: str, already: str, result: "MoveMirrorTopicsResult", given: argparse.Namespace) -> int:
+    from twinlog.cli.render import names  # noqa: PLC0415  # see the package
+
+    if given.dry_run:
+        return dry_run.told({verb: result.moved}, {already: result.already}, result.failed)
+    if result.failed:
+        _failures(verb, result.failed, any_done=bool(result.moved or result.already))
+    if result.already:
+        note(f"Left as they are, {already}: {names(result.already, most=SHOWN)}")
+    print(f"{done} for {len(result.moved)} topic(s) in mirror {result.mirror}: {names(result.moved)}")
+    return FAILURE if result.failed else SUCCESS
+
+
+async def _alter(admin: "MirrorAdmin", given: argparse.Namespace) -> int:
+    from twinlog.config.properties import Properties, read_properties  # noqa: PLC0415  # see the package
+
+    configs: Mapping[str, str] = mirrors_parser.settings(given.config)
+    origin = "the command line"
+    if given.mirror_config:
+        file = read_properties(given.mirror_config)
+        lines = {name: file.line_of(name) for name in file}
+        configs, origin = Properties({**file, **configs}, lines, file.origin), file.origin
+    removed = [name.strip() for text in given.delete_config or () for name in text.split(",") if name.strip()]
+    result = await admin.alter_mirror(given.mirror, configs, removed=removed, origin=origin, dry_run=given.dry_run)
+    if given.dry_run:
+        return dry_run.told({"change": result.changed}, {}, {})
+    print(f"Altered mirror {result.mirror}")
+    if result.reconnects:
+        note("Note: workers connect to the source anew, since more than filters has changed.")
+    return SUCCESS
+
+
+async def _delete(admin: "MirrorAdmin", given: argparse.Namespace) -> int:
+    result = await admin.delete_mirror(given.mirror, dry_run=given.dry_run)
+    if given.dry_run:
+        print(f"Would delete mirror {result.mirror}; its topics stay at the destination")
+        return dry_run.told({"leave": result.topics}, {}, {})
+    print(f"Deleted mirror {result.mirror}")
+    return SUCCESS
 
 
 def _failures(verb: str, failed: Mapping[str, TwinlogError], *, any_done: bool) -> None:
@@ -212,7 +289,12 @@ async def _list(admin: "MirrorAdmin", given: argparse.Namespace) -> int:
 async def _describe(admin: "MirrorAdmin", given: argparse.Namespace) -> int:
     from twinlog.cli import render  # noqa: PLC0415  # see the package
 
-    result = await admin.describe_mirrors(None if given.mirror is None else [given.mirror], failed=given.failed)
+    mirrors = None if given.mirror is None else [given.mirror]
+    if given.skipped:
+        skipped = await admin.skipped(mirrors)
+        print(render.skipped_json(skipped) if given.json else render.skipped_text(skipped))
+        return SUCCESS
+    result = await admin.describe_mirrors(mirrors, failed=given.failed)
     if given.json:
         print(render.describe_json(result.partitions), end="", flush=True)
     elif given.failed:
@@ -248,6 +330,11 @@ ACTIONS: dict[str, Action] = {
     "add": _start,
     "stop": _stop,
     "remove": _stop,
+    "pause": _pause,
+    "resume": _resume,
+    "recover": _recover,
+    "alter": _alter,
+    "delete": _delete,
     "list": _list,
     "describe": _describe,
 }

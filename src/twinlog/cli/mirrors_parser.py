@@ -1,6 +1,7 @@
 """The command line of `kafka-mirrors`: its flags, and the rules that KIP-1279 has for them."""
 
 import argparse
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -12,28 +13,52 @@ ACTIONS: Final = {
     "add": "the same as --start",
     "stop": "stop mirroring --topics of --mirror: failover",
     "remove": "the same as --stop",
-    "pause": "not available yet",
-    "resume": "not available yet",
-    "recover": "not available yet",
-    "alter": "not available yet",
-    "delete": "not available yet",
+    "pause": "pause mirroring --topics of --mirror; nothing is appended any more",
+    "resume": "resume paused --topics of --mirror",
+    "recover": "try the failed partitions of --topics of --mirror again",
+    "alter": "change the configs of --mirror",
+    "delete": "delete --mirror, whose topics are all stopped",
     "list": "list the mirrors",
     "describe": "describe the partitions of --mirror, or of all mirrors",
 }
 STARTS: Final = frozenset({"start", "add"})
 SHOWS: Final = frozenset({"list", "describe"})
-NOT_YET: Final = ("pause", "resume", "recover", "alter", "delete")
-FLAGS_NOT_YET: Final = ("config", "delete_config", "dry_run", "all_topics")
-VERBS: Final = {"start": "starting", "add": "starting", "stop": "stopping", "remove": "stopping"}
+VERBS: Final = {
+    "start": "starting",
+    "add": "starting",
+    "stop": "stopping",
+    "remove": "stopping",
+    "pause": "pausing",
+    "resume": "resuming",
+    "recover": "recovering",
+}
+ALL_TOPICS: Final = ".*"
+_ON_TOPICS: Final = "is only valid with --start, --stop, --pause, --resume and --recover"
+_ALTERING: Final = "--config and --delete-config are only valid with --alter"
+_SCOPES: Final = {
+    "exclude": (STARTS, "--exclude is only valid with --start"),
+    "json": (SHOWS, "--json is only supported for describing mirrors"),
+    "failed": ({"describe"}, "--failed is only supported for describing mirrors"),
+    "skipped": ({"describe"}, "--skipped is only supported for describing mirrors"),
+    "topics": (VERBS, f"--topics {_ON_TOPICS}"),
+    "all_topics": (VERBS, f"--all-topics {_ON_TOPICS}"),
+    "mirror_config": ({"create", "alter"}, "--mirror-config is only valid with --create and --alter"),
+    "config": ({"alter"}, _ALTERING),
+    "delete_config": ({"alter"}, _ALTERING),
+    "dry_run": (ACTIONS.keys() - SHOWS, "--dry-run is only valid with an action that changes something"),
+    "topic_id": (STARTS, "--topic-id is only valid with --start"),
+    "replication_factor": (STARTS, "--replication-factor is only valid with --start"),
+    "remote_bootstrap_server": (
+        {"create", *STARTS},
+        "--remote-bootstrap-server is only valid with --create and --start",
+    ),
+}
+"""Flags that belong to some actions only, and what is said where they are given with another."""
 
 ONE_ACTION: Final = (
     "Command must include exactly one action: "
     "--create, --start, --stop, --delete, --pause, --resume, --list, or --describe"
 )
-
-
-class NotAvailableYet(UsageError):
-    """The action or flag belongs to the surface, and this version does not have it."""
 
 
 def build(program: str) -> Parser:
@@ -75,16 +100,22 @@ def _add_flags(parser: Parser) -> None:
     )
     add("--json", action="store_true", help="list, describe: JSON output")
     add("--failed", action="store_true", help="describe: only failed partitions, with retry and error")
-    add("--config", metavar="K=V,...", help=argparse.SUPPRESS)
-    add("--delete-config", metavar="K,...", help=argparse.SUPPRESS)
-    add("--dry-run", action="store_true", help=argparse.SUPPRESS)
-    add("--all-topics", action="store_true", help=argparse.SUPPRESS)
+    add("--skipped", action="store_true", help="describe: what the last refresh left alone, and why")
+    add(
+        "--config",
+        action="append",
+        metavar="K=V,...",
+        help="alter: configs to set; a list is written in brackets: k=[a,b]",
+    )
+    add("--delete-config", action="append", metavar="K,...", help="alter: configs to put back to their defaults")
+    add("--dry-run", action="store_true", help="tell what would be done, and change nothing")
+    add("--all-topics", action="store_true", help="the same as --topics '.*'")
     add(
         "--timeout",
         type=seconds,
         default=TIMEOUT_S,
         metavar="SECONDS",
-        help="how long to try to reach a cluster, and to wait for a stop (default: 30)",
+        help="how long to try to reach a cluster, and to wait for a stop or pause (default: 30)",
     )
     add("--verbose", action="store_true", help="log to stderr, and show where an error came from")
 
@@ -101,43 +132,48 @@ def check(given: argparse.Namespace) -> str:
     if len(actions) != 1:
         raise UsageError(ONE_ACTION)
     action = actions[0]
-    _check_available(given, action)
     if not given.bootstrap_server:
         raise UsageError("--bootstrap-server must be specified")
     if action not in SHOWS and not given.mirror:
         raise UsageError("--mirror must be specified")
     if action == "create" and not (given.mirror_config or given.remote_bootstrap_server):
         raise UsageError("--mirror-config must be specified when creating a mirror")
+    if given.all_topics and given.topics:
+        raise UsageError("--all-topics and --topics exclude each other")
+    if given.all_topics and action in VERBS:
+        given.topics = [ALL_TOPICS]
     if action in VERBS and not entries(given.topics):
         raise UsageError(f"--topics must be specified when {VERBS[action]} mirror topic(s)")
     _check_scope(given, action)
     return action
 
 
-def _check_available(given: argparse.Namespace, action: str) -> None:
-    missing = [action] if action in NOT_YET else [name for name in FLAGS_NOT_YET if getattr(given, name)]
-    if missing:
-        flag = missing[0].replace("_", "-")
-        raise NotAvailableYet(f"--{flag} does not exist yet in this version of twinlog. Nothing was changed.")
-
-
 def _check_scope(given: argparse.Namespace, action: str) -> None:
     """Flags that would have no effect are refused: whoever gave them expects one."""
-    if given.exclude and action not in STARTS:
-        raise UsageError("--exclude is only valid with --start")
-    if given.json and action not in SHOWS:
-        raise UsageError("--json is only supported for describing mirrors")
-    if given.failed and action != "describe":
-        raise UsageError("--failed is only supported for describing mirrors")
-    if given.topics and action not in VERBS:
-        raise UsageError("--topics is only valid with --start and --stop")
-    if given.mirror_config and action != "create":
-        raise UsageError("--mirror-config is only valid with --create")
-    for flag in ("topic_id", "replication_factor"):
-        if getattr(given, flag) is not None and action not in STARTS:
-            raise UsageError(f"--{flag.replace('_', '-')} is only valid with --start")
-    if given.remote_bootstrap_server and action not in {"create", *STARTS}:
-        raise UsageError("--remote-bootstrap-server is only valid with --create and --start")
+    for flag, (actions, sentence) in _SCOPES.items():
+        if getattr(given, flag) not in (None, False, []) and action not in actions:
+            raise UsageError(sentence)
+    if action == "alter" and not (given.config or given.delete_config or given.mirror_config):
+        raise UsageError("--config, --delete-config or --mirror-config must be specified when altering a mirror")
+    if given.skipped and given.failed:
+        raise UsageError("--skipped and --failed exclude each other")
+
+
+def settings(lists: Sequence[str] | None) -> dict[str, str]:
+    """Read `k=v,k=[a,b]`, as Kafka's own tools take it. Raises UsageError for what is not of that form."""
+    found: dict[str, str] = {}
+    for text in lists or ():
+        for part in _SETTING_END.split(text):
+            name, equals, value = part.partition("=")
+            if not equals or not name.strip():
+                raise UsageError(f"--config: '{part}' is not of the form key=value")
+            bracketed = value.startswith("[") and value.endswith("]")
+            found[name.strip()] = value[1:-1] if bracketed else value
+    return found
+
+
+_SETTING_END = re.compile(r",(?![^\[]*\])")
+"""A comma that is not within brackets."""
 
 
 def entries(lists: Sequence[str] | None) -> tuple[str, ...]:

@@ -5,12 +5,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from twinlog.control.describe import MirrorListing, PartitionDescription
+from twinlog.control.records import SkippedRecord
 
 MISSING = "-"
 ELLIPSIS = "..."
 NO_MIRRORS = "No mirrors found"
 NO_PARTITIONS = "No mirror partitions found"
 NO_FAILED = "No failed partitions found"
+NO_SKIPPED = "Nothing was skipped"
 MOST_ERROR = 80
 
 
@@ -35,6 +37,7 @@ DESCRIBE_COLUMNS = (
     Column("LAG", 10),
     Column("STATE", 12),
 )
+SKIPPED_COLUMNS = (Column("MIRROR", 30), Column("KIND", 8), Column("NAME", 60), Column("REASON", 400))
 FAILED_COLUMNS = (*_PARTITION_COLUMNS, Column("RETRY", 7), Column("ERROR", MOST_ERROR))
 
 
@@ -129,6 +132,26 @@ def describe_json(partitions: Sequence[PartitionDescription]) -> str:
             "waitingForTransaction": p.waiting_for_transaction,
         }
         for p in partitions
+    )
+
+
+def skipped_text(records: Sequence[SkippedRecord]) -> str:
+    """`--describe --skipped`."""
+    rows = [(record.mirror, item.kind, item.name, item.reason) for record in records for item in record.items]
+    more = [f"{record.mirror}: {record.beyond} more are not listed" for record in records if record.beyond]
+    return "\n".join([table(SKIPPED_COLUMNS, rows), *more]) if rows else NO_SKIPPED
+
+
+def skipped_json(records: Sequence[SkippedRecord]) -> str:
+    """`--describe --skipped --json`: an array of objects, one a mirror."""
+    return _json(
+        {
+            "mirror": record.mirror,
+            "refreshedMs": record.at_ms,
+            "skipped": [{"kind": i.kind, "name": i.name, "reason": i.reason} for i in record.items],
+            "notListed": record.beyond,
+        }
+        for record in records
     )
 
 

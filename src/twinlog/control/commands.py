@@ -106,3 +106,63 @@ class Stopped:
     stopped: tuple[str, ...]
     already: tuple[str, ...]
     failed: Mapping[str, ClusterMirrorError]
+
+
+@dataclass(frozen=True, slots=True)
+class OnTopics:
+    """Pause, resume or recover topics: `topics` are the destination's that the patterns match.
+
+    Without patterns the topics are meant by name.
+    """
+
+    mirror: str
+    topics: tuple[str, ...]
+    patterns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What became of topics, each sorted by name; `already`: there was nothing to do."""
+
+    mirror: str
+    moved: tuple[str, ...]
+    already: tuple[str, ...]
+    failed: Mapping[str, ClusterMirrorError]
+
+
+@dataclass(frozen=True, slots=True)
+class Alter:
+    """Set and remove configs of a mirror; `origin` names where they come from, in messages."""
+
+    mirror: str
+    configs: Mapping[str, str]
+    removed: tuple[str, ...] = ()
+    origin: str = "the command line"
+
+
+@dataclass(frozen=True, slots=True)
+class Altered:
+    """The configs that have another value now, by name.
+
+    `reconnects`: workers connect to the source anew. `stopped`: topics that were active and match an exclude now.
+    """
+
+    mirror: str
+    changed: tuple[str, ...]
+    reconnects: bool
+    stopped: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete a mirror; its topics at the destination stay."""
+
+    mirror: str
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """The mirror is gone, and these topics belong to no mirror any more."""
+
+    mirror: str
+    topics: tuple[str, ...]

@@ -23,6 +23,7 @@ from twinlog.control.checks import (
     not_ours,
 )
 from twinlog.control.commands import Create, Created, FoundTopic, Handled, Start, Started, Stop, Stopped
+from twinlog.control.handle_mirror import excluded_now
 from twinlog.control.image import Image
 from twinlog.control.lifecycle import DesiredState
 from twinlog.control.records import Change, MirrorRecord, Tombstone, TopicRecord
@@ -58,7 +59,7 @@ def start(image: Image, command: Start) -> Handled[Started]:
         sorting.sort(topic)
     kept = tuple(pattern for pattern in include if pattern not in sorting.failed)
     configs = Selection.of(mirror.configs).started(kept, command.exclude).into(mirror.configs)
-    stopped = _excluded_now(image, mirror.mirror, wanted)
+    stopped = excluded_now(image, mirror.mirror, wanted)
     reply = Started(
         mirror=mirror.mirror,
         started=tuple(sorting.records),
@@ -167,15 +168,6 @@ def _begun(image: Image, mirror: str, found: FoundTopic) -> tuple[Change, ...]:
 
 def _same_twins(record: TopicRecord, found: FoundTopic) -> bool:
     return (record.source_topic_id, record.destination_topic_id) == (found.source_topic_id, found.destination_topic_id)
-
-
-def _excluded_now(image: Image, mirror: str, wanted: Selection) -> list[TopicRecord]:
-    """The mirror's active topics that match an exclude, as stopped."""
-    return [
-        replace(record, desired=DesiredState.STOPPED)
-        for record in image.topics_of(mirror)
-        if record.desired is not DesiredState.STOPPED and wanted.excludes(record.topic)
-    ]
 
 
 def _own_matches(image: Image, mirror: str, patterns: Iterable[str]) -> list[str]:
