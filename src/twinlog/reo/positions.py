@@ -1,0 +1,179 @@
+"""How far each source partition was copied: records of a compacted topic on the destination, one partition in all.
+
+A position is written in the same transaction as the records before it, so what a read_committed reader finds is true.
+"""
+
+import json
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from twinlog.batch.records import Record, decode, encode
+from twinlog.batch.scan import Data, readable
+from twinlog.batch.view import Batch
+from twinlog.errors import BadInput, RetryLater, TopicAlreadyExists
+from twinlog.names import TopicPartition
+from twinlog.wire import codes
+from twinlog.wire.cluster import Cluster
+from twinlog.wire.ops import LATEST, create_topic, one_offset, read_log
+from twinlog.wire.retry import Attempts
+
+READ_BYTES: Final = 4_194_304
+MOST_REPLICAS: Final = 3
+WAIT_MS: Final = 200
+CONFIGS: Final = {
+    "cleanup.policy": "compact",
+    "segment.bytes": str(8 << 20),
+    "min.cleanable.dirty.ratio": "0.1",
+    "compression.type": "producer",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A source partition: which cluster's, and which topic of that name."""
+
+    application: str
+    cluster: str
+    topic: str
+    topic_id: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """All below `next_offset` was copied to the topic `target` with id `target_id`; `error` is what stops it now."""
+
+    next_offset: int
+    epoch: int
+    target: str
+    target_id: str
+    time_ms: int
+    error: str = ""
+
+
+def encoded(positions: dict[Place, Position]) -> Batch:
+    """One batch that holds `positions`."""
+    records = [
+        Record(at, position.time_ms, _key(place), _value(position))
+        for at, (place, position) in enumerate(positions.items())
+    ]
+    return encode(records, codec=0)
+
+
+def _key(place: Place) -> bytes:
+    told = {
+        "application": place.application,
+        "cluster": place.cluster,
+        "topic": place.topic,
+        "topicId": place.topic_id,
+        "partition": place.partition,
+    }
+    return json.dumps(told, separators=(",", ":")).encode()
+
+
+def _value(position: Position) -> bytes:
+    told = {
+        "nextOffset": position.next_offset,
+        "leaderEpoch": position.epoch,
+        "destinationTopic": position.target,
+        "destinationTopicId": position.target_id,
+        "timeMs": position.time_ms,
+        "error": position.error,
+    }
+    return json.dumps(told, separators=(",", ":")).encode()
+
+
+def decoded(record: Record, where: TopicPartition) -> tuple[Place, Position | None]:
+    """Read a record of the topic; BadInput for one that this program did not write."""
+    try:
+        key: dict[str, Any] = json.loads(record.key or b"")
+        place = Place(key["application"], key["cluster"], key["topic"], key["topicId"], key["partition"])
+        if record.value is None:
+            return place, None
+        told: dict[str, Any] = json.loads(record.value)
+        return place, Position(
+            told["nextOffset"],
+            told["leaderEpoch"],
+            told["destinationTopic"],
+            told["destinationTopicId"],
+            told["timeMs"],
+            told["error"],
+        )
+    except (ValueError, KeyError, TypeError):
+        raise BadInput(
+            f"{where} holds at offset {record.offset} a record that is no position. Use another application.name, or "
+            f"delete that topic and say with start-from where to begin."
+        ) from None
+
+
+class Positions:
+    """The topic as last read; reading goes on where it ended."""
+
+    def __init__(self, cluster: Cluster, topic: str) -> None:
+        self.where = TopicPartition(topic, 0)
+        self.known: dict[Place, Position] = {}
+        self._cluster = cluster
+        self._next = 0
+
+    async def ensure(self, replication_factor: int | None) -> None:
+        """Create the topic where it does not exist; RetryLater where it does not appear."""
+        topic = self.where.topic
+        told = (await self._cluster.topics([topic])).get(topic)
+        if told is not None and not told.error:
+            return
+        factor = replication_factor or min(MOST_REPLICAS, len(self._cluster.brokers))
+        with suppress(TopicAlreadyExists):
+            await create_topic(self._cluster, topic, partitions=1, replication_factor=factor, configs=CONFIGS)
+        attempts = Attempts(30.0)
+        while self._cluster.leader(self.where) is None:
+            if not await attempts.again():
+                raise RetryLater(f"The topic {topic} was created on the {self._cluster}, but has no leader yet.")
+            await self._cluster.topics([topic])
+
+    async def exists(self) -> bool:
+        """Whether the topic is there."""
+        told = (await self._cluster.topics([self.where.topic])).get(self.where.topic)
+        return told is not None and not told.error
+
+    async def refresh(self, *, timeout_s: float = 60.0) -> None:
+        """Read what is committed up to the end that the topic has now.
+
+        RetryLater where a transaction is still open at the end of `timeout_s`.
+        """
+        end = await one_offset(self._cluster, self.where, LATEST)
+        attempts = Attempts(timeout_s)
+        while self._next < end:
+            if not await self._read() and not await attempts.again():
+                raise RetryLater(f"{self.where} on the {self._cluster} is decided only up to {self._next} of {end}.")
+
+    async def _read(self) -> bool:
+        chunk = await read_log(
+            self._cluster, self.where, self._next, max_bytes=READ_BYTES, read_committed=True, max_wait_ms=WAIT_MS
+        )
+        codes.check(chunk.error, f"{self.where} could not be read on the {self._cluster}")
+        scan = readable(
+            chunk.records,
+            position=self._next,
+            stable=chunk.last_stable_offset,
+            aborted=chunk.aborted,
+            where=self.where,
+        )
+        for item in scan.items:
+            if isinstance(item, Data):
+                for record in decode(item.batch, where=self.where):
+                    self._take(record)
+        moved = scan.next_offset > self._next
+        self._next = max(self._next, scan.next_offset)
+        if not moved and chunk.last_stable_offset > self._next and not len(chunk.records):
+            self._next, moved = chunk.last_stable_offset, True
+        return moved
+
+    def _take(self, record: Record) -> None:
+        if record.offset < self._next:
+            return
+        place, position = decoded(record, self.where)
+        if position is None:
+            self.known.pop(place, None)
+        else:
+            self.known[place] = position

@@ -1,0 +1,188 @@
+"""Sends the batches of a transaction: pipelined, in order within each partition, one connection a broker."""
+
+import asyncio
+from collections import deque
+from functools import partial
+from typing import Final, NamedTuple
+
+from kafka.protocol.producer.produce import ProduceRequest
+
+from twinlog.batch import layout
+from twinlog.batch.edit import next_sequence
+from twinlog.batch.view import Batch
+from twinlog.errors import RetryLater, TwinlogError
+from twinlog.names import TopicPartition
+from twinlog.reo.plan import transactional
+from twinlog.wire import codes
+from twinlog.wire.cluster import Cluster
+from twinlog.wire.connection import Connection
+from twinlog.wire.ops import Producer
+from twinlog.wire.produce import NEWEST_PRODUCE, PRODUCE, PartitionBatch, Produced, decode_produced, encode_produce
+from twinlog.wire.retry import ANSWER_SLACK_S
+
+MAX_IN_FLIGHT: Final = 5
+REQUEST_BYTES: Final = 1_048_576
+QUEUED_BYTES: Final = 8_388_608
+LANE: Final = "reo-data"
+
+
+class Refusal(NamedTuple):
+    """The destination refused a batch of `size` bytes and `count` records that begins with source offset `first`."""
+
+    code: int
+    message: str
+    source: TopicPartition | None
+    first: int
+    size: int
+    records: int
+
+
+class NotSent(RetryLater):
+    """A batch of the transaction was refused, or its outcome is unknown: the transaction must be aborted."""
+
+    def __init__(self, message: str, refusal: Refusal | None = None) -> None:
+        super().__init__(message)
+        self.refusal = refusal
+
+
+class _Queued(NamedTuple):
+    where: TopicPartition
+    source: TopicPartition | None
+    first: int
+    header: bytes
+    body: memoryview
+    records: int
+
+    @property
+    def size(self) -> int:
+        return len(self.header) + len(self.body)
+
+
+class Sender:
+    """What one producer epoch sends; a new epoch needs a new sender, since sequences begin at 0."""
+
+    def __init__(self, cluster: Cluster, transactional_id: str, producer: Producer, *, timeout_s: float) -> None:
+        self.producer = producer
+        self._cluster = cluster
+        self._id = transactional_id
+        self._timeout_s = timeout_s
+        self._sequences: dict[TopicPartition, int] = {}
+        self._queues: dict[int, dict[TopicPartition, deque[_Queued]]] = {}
+        self._in_flight: dict[int, int] = {}
+        self._connections: dict[int, Connection] = {}
+        self._queued_bytes = 0
+        self._changed = asyncio.Event()
+        self.failure: NotSent | None = None
+
+    async def put(self, where: TopicPartition, batch: Batch, *, source: TopicPartition | None, first: int) -> None:
+        """Send `batch` behind what was put for the partition before; waits while much is queued. Raises NotSent."""
+        leader = await self._cluster.find_leader(where)
+        if leader.node not in self._connections or self._connections[leader.node].closed:
+            self._connections[leader.node] = await self._cluster.lane(leader.node, LANE)
+        sequence = self._sequences.get(where, 0)
+        header = transactional(batch, producer_id=self.producer.id, epoch=self.producer.epoch, sequence=sequence)
+        self._sequences[where] = next_sequence(sequence, batch.count)
+        queued = _Queued(where, source, first, header, batch.raw[layout.HEADER_SIZE :], batch.count)
+        self._queues.setdefault(leader.node, {}).setdefault(where, deque()).append(queued)
+        self._queued_bytes += queued.size
+        self._pump(leader.node)
+        while self._queued_bytes > QUEUED_BYTES and self.failure is None:
+            await self._change()
+        if self.failure is not None:
+            raise self.failure
+
+    async def flush(self) -> None:
+        """Wait until all that was put is in the destination's logs; NotSent where some of it is not."""
+        while any(self._in_flight.values()) or (self._queued_bytes and self.failure is None):
+            for node in self._queues:
+                self._pump(node)
+            await self._change()
+        if self.failure is not None:
+            raise self.failure
+
+    async def _change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+    def _pump(self, node: int) -> None:
+        while self.failure is None and self._in_flight.get(node, 0) < MAX_IN_FLIGHT:
+            flight = self._gather(self._queues[node])
+            if not flight:
+                return
+            self._send(node, flight)
+
+    def _gather(self, queues: dict[TopicPartition, deque[_Queued]]) -> list[_Queued]:
+        """The next batch of each partition, up to the size of a request; who is served goes behind the others."""
+        flight: list[_Queued] = []
+        size = 0
+        for where in list(queues):
+            queue = queues[where]
+            if flight and size + queue[0].size > REQUEST_BYTES:
+                break
+            flight.append(queue.popleft())
+            size += flight[-1].size
+            del queues[where]
+            if queue:
+                queues[where] = queue
+        self._queued_bytes -= size
+        return flight
+
+    def _send(self, node: int, flight: list[_Queued]) -> None:
+        connection = self._connections[node]
+        version = connection.version_of(ProduceRequest, NEWEST_PRODUCE)
+        topics: dict[str, list[PartitionBatch]] = {}
+        for item in flight:
+            topics.setdefault(item.where.topic, []).append(PartitionBatch(item.where.partition, item.header, item.body))
+        chunks = encode_produce(
+            version,
+            list(topics.items()),
+            acks=-1,
+            timeout_ms=int(self._timeout_s * 1000),
+            transactional_id=self._id,
+        )
+        try:
+            answer = connection.submit_frame(PRODUCE, version, chunks, partial(decode_produced, version))
+        except TwinlogError as error:
+            self._fail(NotSent(str(error)))
+            return
+        self._in_flight[node] = self._in_flight.get(node, 0) + 1
+        timer = asyncio.get_running_loop().call_later(self._timeout_s + ANSWER_SLACK_S, connection.reset)
+        answer.add_done_callback(partial(self._done, node, flight, timer))
+
+    def _done(
+        self,
+        node: int,
+        flight: list[_Queued],
+        timer: asyncio.TimerHandle,
+        answer: "asyncio.Future[dict[tuple[str, int], Produced]]",
+    ) -> None:
+        timer.cancel()
+        self._in_flight[node] -= 1
+        if answer.cancelled():
+            self._fail(NotSent("a produce request was cancelled"))
+        elif (error := answer.exception()) is not None:
+            self._fail(NotSent(str(error)))
+        else:
+            for item in flight:
+                self._judge(item, answer.result().get(item.where))
+        self._pump(node)
+        self._changed.set()
+
+    def _judge(self, item: _Queued, produced: Produced | None) -> None:
+        if produced is None:
+            self._fail(NotSent(f"{item.where}: the broker's answer leaves this partition out"))
+        elif produced.code:
+            self._cluster.distrust(item.where.topic)
+            name = codes.code_name(produced.code)
+            said = f"{item.where}: the destination answered {name} {produced.message}".rstrip()
+            self._fail(
+                NotSent(
+                    said, Refusal(produced.code, produced.message, item.source, item.first, item.size, item.records)
+                )
+            )
+
+    def _fail(self, failure: NotSent) -> None:
+        # What explains most is kept: behind a refused batch the next ones are refused for being out of order.
+        if self.failure is None:
+            self.failure = failure
+        self._changed.set()

@@ -1,0 +1,128 @@
+"""Which topics are copied where, and whether what was recorded of them still holds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from twinlog.errors import BadInput
+from twinlog.names import TopicPartition
+from twinlog.reo.positions import Place, Position
+from twinlog.reo.settings import ReoSettings
+from twinlog.wire.cluster import Cluster, TopicInfo
+from twinlog.wire.ops import EARLIEST, LATEST, one_offset
+
+INTERNAL: Final = "__"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A source topic and the destination topic it is copied to."""
+
+    topic: str
+    topic_id: str
+    partitions: int
+    target: str
+    target_id: str
+    target_partitions: int
+
+
+async def routes(settings: ReoSettings, source: Cluster, destination: Cluster) -> list[Route]:
+    """The topics that the settings choose; BadInput where one is missing or its destination cannot take it."""
+    told = await source.topics(None) if settings.expressions() else {}
+    chosen = [name for name in sorted(told) if not name.startswith(INTERNAL) and settings.expressions().matches(name)]
+    names = list(dict.fromkeys((*settings.named(), *chosen)))
+    if not names:
+        raise BadInput(f"No topic of the source matches {settings.source_topic!r}; nothing can be copied.")
+    sources = await source.topics(names)
+    targets = await destination.topics([settings.target(name) for name in names])
+    same = source.cluster_id == destination.cluster_id
+    return [_route(settings, name, sources.get(name), targets, same=same) for name in names]
+
+
+def _route(
+    settings: ReoSettings, name: str, info: TopicInfo | None, targets: Mapping[str, TopicInfo], *, same: bool
+) -> Route:
+    target = settings.target(name)
+    if same and target == name:
+        raise BadInput(f"{name} would be copied into itself: source and destination are the same cluster.")
+    if info is None or info.error or not info.partitions:
+        raise BadInput(f"The source has no topic {name} that this client may read. Create it, or grant READ on it.")
+    found = targets.get(target)
+    count = len(info.partitions)
+    if found is None or found.error or not found.partitions:
+        raise BadInput(
+            f"The destination has no topic {target} that this client may write. "
+            f"Create it with at least {count} partitions, or grant WRITE on it."
+        )
+    if len(found.partitions) < count and settings.partitioning == "keep":
+        raise BadInput(
+            f"{target} has {len(found.partitions)} partitions on the destination, but {name} has {count} on the "
+            f"source. Add partitions, or set partitioning to key to spread records by their key."
+        )
+    return Route(name, str(info.id), count, target, str(found.id), len(found.partitions))
+
+
+async def starts(
+    settings: ReoSettings, route: Route, known: Mapping[Place, Position], source: Cluster, destination: Cluster
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Where each partition is read on, as (offset, leader epoch); BadInput where that cannot be told."""
+    cluster = source.cluster_id
+    ours = {
+        place.partition: position
+        for place, position in known.items()
+        if (place.application, place.cluster, place.topic) == (settings.application, cluster, route.topic)
+        and place.topic_id == route.topic_id
+    }
+    problem = await _problem(settings, route, ours, known, destination)
+    if problem and settings.start_from is None:
+        raise BadInput(f"{problem} Nothing is copied; say with start-from (earliest or latest) where to begin anew.")
+    if problem:
+        ours = {}
+    elsewhere = EARLIEST if ours else _reset(settings, lost=bool(problem))
+    found: dict[TopicPartition, tuple[int, int]] = {}
+    for number in range(route.partitions):
+        where = TopicPartition(route.topic, number)
+        if number in ours:
+            first = await one_offset(source, where, EARLIEST) if settings.start_from == "earliest" else 0
+            known_to, epoch = ours[number].next_offset, ours[number].epoch
+            found[where] = (first, -1) if first > known_to else (known_to, epoch)
+        else:
+            found[where] = (await one_offset(source, where, elsewhere, read_committed=True), -1)
+    return found
+
+
+def _reset(settings: ReoSettings, *, lost: bool) -> int:
+    told = settings.start_from if lost else settings.auto_reset
+    return LATEST if told == "latest" else EARLIEST
+
+
+async def _problem(
+    settings: ReoSettings,
+    route: Route,
+    ours: Mapping[int, Position],
+    known: Mapping[Place, Position],
+    destination: Cluster,
+) -> str:
+    """Why the recorded positions do not tell where to go on; empty where they do."""
+    changed = [position for position in ours.values() if position.target_id != route.target_id]
+    if changed:
+        return (
+            f"The destination topic {route.target} is not the one that {route.topic} was copied to up to now "
+            f"({changed[0].target}, id {changed[0].target_id}; now id {route.target_id}): it was created again."
+        )
+    if ours:
+        return ""
+    before = [p for p in known if p.application == settings.application and p.topic == route.topic]
+    if before:
+        return (
+            f"The source topic {route.topic} is not the one that was copied up to now (id {before[0].topic_id}; now id "
+            f"{route.topic_id}): it was created again, or the source is another cluster."
+        )
+    for number in range(route.target_partitions):
+        end = await one_offset(destination, TopicPartition(route.target, number), LATEST)
+        if end > 0:
+            return (
+                f"The destination topic {route.target} holds records already (partition {number} ends at {end}), but "
+                f"{settings.positions_topic} has no position of {route.topic}: it was lost, or this is the first start."
+            )
+    return ""
