@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from twinlog.config.client import ClientSettings
+from twinlog.config.client import ClientSettings, read_client_file
 from twinlog.config.properties import parse_properties
 from twinlog.config.security import OAuthSource, Security
 from twinlog.errors import BadInput
@@ -72,7 +72,7 @@ def test_references_in_a_jaas_entry_are_resolved_after_it_is_split(
             f"sasl.jaas.config={SCRAM} required username=u password=p;",
             "names ScramLoginModule, but sasl.mechanism PLAIN needs PlainLoginModule",
         ),
-        ("sasl.mechanism=GSSAPI", "must be one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER"),
+        ("sasl.mechanism=GSSAPI", "must be one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER: Kerberos"),
         ("sasl.login.class=com.example.Login", "names a Java class"),
     ],
 )
@@ -145,9 +145,10 @@ def test_pem_files_and_texts() -> None:
 @pytest.mark.parametrize(
     ("lines", "complaint"),
     [
-        ("ssl.truststore.type=JKS", r"ssl.truststore.type is 'JKS', but must be PEM: .*openssl pkcs12"),
-        ("ssl.keystore.type=PKCS12", "must be PEM"),
-        ("ssl.keystore.location=/x/server.p12", "must be a PEM file"),
+        ("ssl.truststore.type=JKS", r"ssl.truststore.type is 'JKS', but must be PEM or PKCS12: .*keytool"),
+        ("ssl.keystore.type=PKCS12", "is PKCS12, which needs ssl.keystore.location"),
+        ("ssl.keystore.location=/x/server.jks", "must be a PEM or PKCS12 file: .*keytool"),
+        ("ssl.keystore.location=/x/a.pem\nssl.keystore.password=hush", "a PEM store has none"),
         ("ssl.truststore.location=/a\nssl.truststore.certificates=" + PEM, "cannot be used together"),
         ("ssl.keystore.location=/a\nssl.keystore.key=" + PEM, "ssl.keystore.key cannot be used together"),
         ("ssl.keystore.location=/a\nssl.keystore.certificate.chain=" + PEM, "chain cannot be used together"),
@@ -155,7 +156,7 @@ def test_pem_files_and_texts() -> None:
         ("ssl.keystore.certificate.chain=" + PEM, "needs ssl.keystore.key"),
         ("ssl.truststore.certificates=MIIB", "must be PEM: -----BEGIN"),
         ("ssl.keystore.key=hush\nssl.keystore.certificate.chain=" + PEM, "ssl.keystore.key must be PEM"),
-        ("ssl.truststore.password=hush", "is not supported here"),
+        ("ssl.truststore.password=hush", "a PEM store has none"),
         ("ssl.cipher.suites=TLS_AES_128_GCM_SHA256", "is not supported here"),
         ("ssl.engine.factory.class=com.example.F", "names a Java class"),
         ("ssl.enabled.protocols=SSLv3", "must be TLSv1.2, TLSv1.3 or both"),
@@ -167,3 +168,37 @@ def test_stores_that_cannot_be_used(lines: str, complaint: str) -> None:
     with pytest.raises(BadInput, match=complaint) as problem:
         security(f"security.protocol=SSL\n{lines}")
     assert "hush" not in str(problem.value)
+
+
+def test_a_store_is_pkcs12_by_its_type_or_by_its_name() -> None:
+    """A file's suffix says what it is unless the type does; the passwords are kept, and no repr shows them."""
+    read = security(
+        "security.protocol=SSL\nssl.truststore.location=/a/trust.p12\nssl.truststore.password=hush\n"
+        "ssl.keystore.location=/a/keystore\nssl.keystore.type=pkcs12\nssl.keystore.password=hush2"
+    )
+    assert (read.ssl_truststore_pkcs12, read.ssl_truststore_password) == (True, "hush")
+    assert (read.ssl_keystore_pkcs12, read.ssl_keystore_password) == (True, "hush2")
+    assert "hush" not in repr(read)
+    assert not security(
+        "security.protocol=SSL\nssl.truststore.location=/a/trust.p12\nssl.truststore.type=PEM"
+    ).ssl_truststore_pkcs12
+
+
+def test_a_changed_secret_is_found_by_the_next_connection(tmp_path: Path) -> None:
+    """References, and a file of client properties, are read anew each time that a connection is made."""
+    (tmp_path / "pw").write_text("old\n")
+    text = (
+        "security.protocol=SASL_SSL\nsasl.jaas.config="
+        f'{PLAIN} required username="u" password="${{dir:{tmp_path}:pw}}";\n'
+    )
+    (tmp_path / "client.properties").write_text(text)
+    by_reference = ClientSettings.from_properties(parse_properties(text, "c.properties"), bootstrap=":1")
+    by_file = read_client_file(str(tmp_path / "client.properties"), bootstrap=":1")
+    (tmp_path / "pw").write_text("new\n")
+    assert by_reference.security.sasl_password == by_file.security.sasl_password == "old"
+    assert by_reference.security_now().sasl_password == by_file.security_now().sasl_password == "new"
+    (tmp_path / "client.properties").write_text(text.replace("${", "clear-${"))
+    assert by_file.security_now().sasl_password == "clear-new"
+    (tmp_path / "pw").unlink()
+    with pytest.raises(BadInput, match="cannot be resolved"):
+        by_reference.security_now()

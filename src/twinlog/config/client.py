@@ -1,12 +1,13 @@
 """Settings of a connection to one cluster, from Kafka's client properties."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from twinlog.config.bootstrap import Address, parse_bootstrap
 from twinlog.config.keys import LONG_MAX, OPTIONAL_TEXT, TEXT, ConfigKey, Kind, Reader, whole
 from twinlog.config.properties import read_properties
+from twinlog.config.secrets import has_reference
 from twinlog.config.security import SECURITY_KEYS, OAuthSource, Security, read_security
 from twinlog.errors import BadInput
 
@@ -88,7 +89,8 @@ CLIENT_KEYS: tuple[ConfigKey[Any], ...] = (
 class ClientSettings:
     """Where a cluster is and how to talk to it; times in milliseconds, `connections_max_idle_ms` -1 for never.
 
-    `unknown` lists the keys that mean nothing to us, in the order of the file, for a warning.
+    `unknown` lists the keys that mean nothing to us, in the order of the file, for a warning. `renewed` reads the
+    credentials anew from where they came.
     """
 
     bootstrap: tuple[Address, ...]
@@ -103,6 +105,11 @@ class ClientSettings:
     retry_backoff_max_ms: int = 1_000
     client_id: str | None = None
     unknown: tuple[str, ...] = ()
+    renewed: Callable[[], Security] | None = field(default=None, repr=False, compare=False)
+
+    def security_now(self) -> Security:
+        """Return what a new connection needs, with files and references read anew; BadInput where they cannot be."""
+        return self.security if self.renewed is None else self.renewed()
 
     @classmethod
     def from_properties(
@@ -122,8 +129,9 @@ class ClientSettings:
 
 
 def read_client_file(path: str, *, bootstrap: str | None = None) -> ClientSettings:
-    """Read a `--command-config` file; as `ClientSettings.from_properties`."""
-    return ClientSettings.from_properties(read_properties(path), bootstrap=bootstrap, origin=path)
+    """Read a `--command-config` file; as `ClientSettings.from_properties`, and anew for each new connection."""
+    settings = ClientSettings.from_properties(read_properties(path), bootstrap=bootstrap, origin=path)
+    return replace(settings, renewed=lambda: read_security(Reader(read_properties(path), path)))
 
 
 def read_client(reader: Reader, *, bootstrap: tuple[Address, ...] | None = None) -> ClientSettings:
@@ -133,9 +141,11 @@ def read_client(reader: Reader, *, bootstrap: tuple[Address, ...] | None = None)
     addresses = bootstrap if bootstrap is not None else reader.get(BOOTSTRAP)
     if not addresses and not reader.is_deferred(BOOTSTRAP.name):
         reader.refuse(BOOTSTRAP.name, "is missing or empty; give the address of at least one broker as host:port")
+    changes = not reader.deferred and any(has_reference(reader.raw(key)) for key in SECURITY_KEYS)
     return ClientSettings(
         bootstrap=addresses,
         security=read_security(reader),
+        renewed=(lambda: read_security(reader)) if changes else None,
         request_timeout_ms=reader.get(REQUEST_TIMEOUT),
         connection_setup_timeout_ms=reader.get(SETUP_TIMEOUT),
         connection_setup_timeout_max_ms=reader.get(SETUP_TIMEOUT_MAX),

@@ -1,8 +1,9 @@
 """How to prove who we are to a cluster, and how to know that it is the right one: `security.*`, `sasl.*`, `ssl.*`.
 
 Names and meanings are those of Kafka's clients, with three differences, all of them refused aloud: key and trust
-stores are PEM (no JKS, no PKCS12), a key that names a Java class cannot be followed, and SASL is PLAIN, SCRAM or
-OAUTHBEARER. The default of `sasl.mechanism` is PLAIN, as KIP-1279 has it (Kafka's clients: GSSAPI).
+stores are PEM or PKCS12 (no JKS), a key that names a Java class cannot be followed, and SASL is PLAIN, SCRAM or
+OAUTHBEARER. The default of `sasl.mechanism` is PLAIN, as KIP-1279 has it (Kafka's clients: GSSAPI); the default type of
+a store is what its file's name says, else PEM (Kafka's clients: JKS).
 """
 
 import re
@@ -13,24 +14,28 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from twinlog.config.jaas import JaasEntry, parse_jaas
 from twinlog.config.keys import OPTIONAL_TEXT, TEXT, ConfigKey, Kind, Reader, choice, one_of, text_list
 
-PEM_ADVICE = (
-    "Java key stores cannot be read here; convert it to PEM (keytool -importkeystore -srckeystore store.jks "
-    "-destkeystore store.p12 -deststoretype PKCS12, then openssl pkcs12 -in store.p12 -out store.pem) and set the "
-    "type to PEM"
+JKS_ADVICE = (
+    "a JKS store cannot be read here; convert it (keytool -importkeystore -srckeystore store.jks -destkeystore "
+    "store.p12 -deststoretype PKCS12), name store.p12 and set the type to PKCS12"
 )
+KERBEROS_ADVICE = (
+    "must be one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER: Kerberos is not supported here; a listener of "
+    "the brokers may offer one of these beside GSSAPI"
+)
+_PKCS12 = (".p12", ".pfx", ".pkcs12")
 _PEM_BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----([A-Za-z0-9+/=\s]+)-----END \1-----")
 _OAUTH_HANDLERS = re.compile(r"org\.apache\.kafka\.common\.security\.oauthbearer\.(secured\.)?OAuthBearer\w+Handler")
 
 
 def _store_type(text: str) -> str:
-    if text.upper() not in {"", "PEM"}:
-        raise ValueError(f"must be PEM: {PEM_ADVICE}")
-    return "PEM"
+    if text.upper() not in {"", "PEM", "PKCS12"}:
+        raise ValueError(f"must be PEM or PKCS12: {JKS_ADVICE}")
+    return text.upper()
 
 
 def _store_file(text: str) -> str | None:
-    if text.lower().endswith((".jks", ".p12", ".pfx", ".keystore", ".truststore")):
-        raise ValueError(f"must be a PEM file: {PEM_ADVICE}")
+    if text.lower().endswith(".jks"):
+        raise ValueError(f"must be a PEM or PKCS12 file: {JKS_ADVICE}")
     return text or None
 
 
@@ -56,6 +61,12 @@ def _tls_versions(text: str) -> tuple[str, ...]:
     return versions
 
 
+def _mechanism(text: str) -> str:
+    if text.upper() == "GSSAPI":
+        raise ValueError(KERBEROS_ADVICE)
+    return one_of(*_MECHANISMS).parse(text)
+
+
 def _no_java_class(text: str) -> None:
     if text and not _OAUTH_HANDLERS.fullmatch(text):
         raise ValueError("names a Java class, and no Java runs here; remove the key")
@@ -66,8 +77,9 @@ def _not_supported(text: str) -> None:
         raise ValueError("is not supported here; remove the key")
 
 
-_STORE_TYPE = Kind("string", "PEM", _store_type)
-_STORE_FILE = Kind("string", "the path of a PEM file", _store_file)
+_STORE_TYPE = Kind("string", "PEM, PKCS12, or empty", _store_type)
+_STORE_FILE = Kind("string", "the path of a PEM or PKCS12 file", _store_file)
+_PASSWORD: Kind[str | None] = Kind("password", "any text", lambda text: text or None)
 _PEM = Kind("password", "PEM text", _pem)
 _JAVA_CLASS = Kind("class", "empty, or Kafka's own OAUTHBEARER handler", _no_java_class)
 _NOT_SUPPORTED = Kind("list", "empty", _not_supported)
@@ -79,7 +91,12 @@ PROTOCOL = ConfigKey(
     "PLAINTEXT",
     "Protocol spoken with the brokers.",
 )
-MECHANISM = ConfigKey("sasl.mechanism", one_of(*_MECHANISMS), "PLAIN", "SASL mechanism; GSSAPI is not supported.")
+MECHANISM = ConfigKey(
+    "sasl.mechanism",
+    Kind("string", one_of(*_MECHANISMS).allowed, _mechanism),
+    "PLAIN",
+    "SASL mechanism; GSSAPI is not supported.",
+)
 JAAS = ConfigKey(
     "sasl.jaas.config",
     Kind("password", "a JAAS entry", str),
@@ -97,28 +114,41 @@ OAUTH_ID = ConfigKey(
 )
 OAUTH_SECRET = ConfigKey(
     "sasl.oauthbearer.client.credentials.client.secret",
-    Kind("password", "any text", lambda text: text or None),
+    _PASSWORD,
     "",
     "Client secret for the token endpoint.",
 )
 OAUTH_SCOPE = ConfigKey("sasl.oauthbearer.scope", OPTIONAL_TEXT, "", "Scope asked of the token endpoint.")
-TRUST_TYPE = ConfigKey("ssl.truststore.type", _STORE_TYPE, "PEM", "Format of the trust store.")
+TRUST_TYPE = ConfigKey(
+    "ssl.truststore.type",
+    _STORE_TYPE,
+    "",
+    "Format of the trust store; empty: PKCS12 for a file .p12, .pfx or .pkcs12, else PEM.",
+)
 TRUST_FILE = ConfigKey(
-    "ssl.truststore.location", _STORE_FILE, "", "PEM file of the certificates to trust; empty: those of the system."
+    "ssl.truststore.location",
+    _STORE_FILE,
+    "",
+    "PEM or PKCS12 file of the certificates to trust; empty: those of the system.",
 )
+TRUST_PASSWORD = ConfigKey("ssl.truststore.password", _PASSWORD, "", "Password of a PKCS12 trust store.")
 TRUST_PEM = ConfigKey("ssl.truststore.certificates", _PEM, "", "Certificates to trust, as PEM text.")
-KEY_TYPE = ConfigKey("ssl.keystore.type", _STORE_TYPE, "PEM", "Format of the key store.")
-KEY_FILE = ConfigKey(
-    "ssl.keystore.location", _STORE_FILE, "", "PEM file of our private key followed by its certificate chain."
+KEY_TYPE = ConfigKey(
+    "ssl.keystore.type",
+    _STORE_TYPE,
+    "",
+    "Format of the key store; empty: PKCS12 for a file .p12, .pfx or .pkcs12, else PEM.",
 )
+KEY_FILE = ConfigKey(
+    "ssl.keystore.location",
+    _STORE_FILE,
+    "",
+    "File of our private key and its certificate chain, PEM (the key first) or PKCS12.",
+)
+KEY_STORE_PASSWORD = ConfigKey("ssl.keystore.password", _PASSWORD, "", "Password of a PKCS12 key store.")
 KEY_CHAIN = ConfigKey("ssl.keystore.certificate.chain", _PEM, "", "Our certificate chain, as PEM text.")
 KEY_PEM = ConfigKey("ssl.keystore.key", _PEM, "", "Our private key (PKCS#8), as PEM text.")
-KEY_PASSWORD = ConfigKey(
-    "ssl.key.password",
-    Kind("password", "any text", lambda text: text or None),
-    "",
-    "Password of the private key, if it is encrypted.",
-)
+KEY_PASSWORD = ConfigKey("ssl.key.password", _PASSWORD, "", "Password of the private key, if it is encrypted.")
 CHECK_HOST = ConfigKey(
     "ssl.endpoint.identification.algorithm",
     choice({"https": True, "": False}),
@@ -135,15 +165,9 @@ TLS_VERSIONS = ConfigKey(
 _READ = (
     *(PROTOCOL, MECHANISM, JAAS, TOKEN_URL, OAUTH_ID, OAUTH_SECRET, OAUTH_SCOPE, TRUST_TYPE, TRUST_FILE, TRUST_PEM),
     *(KEY_TYPE, KEY_FILE, KEY_CHAIN, KEY_PEM, KEY_PASSWORD, CHECK_HOST, TLS_VERSIONS),
-)
-_STORE_PASSWORDS = tuple(
-    ConfigKey(
-        name, Kind("password", "empty: a PEM store has none", _not_supported), "", "Refused: PEM stores have none."
-    )
-    for name in ("ssl.keystore.password", "ssl.truststore.password")
+    *(TRUST_PASSWORD, KEY_STORE_PASSWORD),
 )
 _REFUSED = (
-    *_STORE_PASSWORDS,
     *(
         ConfigKey(name, _JAVA_CLASS, "", "Refused: names a Java class (Kafka's own OAUTHBEARER handlers are accepted).")
         for name in (
@@ -209,7 +233,8 @@ class Security:
     """Everything that a connection needs to encrypt, to check the broker and to log in.
 
     Files named here are read anew at each connection, so that renewed certificates are found. `ssl_truststore_*` unset
-    means the system's certificates. PEM texts have lines of 64 characters, as OpenSSL wants them.
+    means the system's certificates. PEM texts have lines of 64 characters, as OpenSSL wants them. A store is PKCS12
+    where `ssl_*store_pkcs12` says so; only then has it a password.
     """
 
     protocol: str = "PLAINTEXT"
@@ -219,8 +244,12 @@ class Security:
     sasl_token_auth: bool = False
     oauth: OAuthSource | None = None
     ssl_truststore_location: str | None = None
+    ssl_truststore_pkcs12: bool = False
+    ssl_truststore_password: str | None = field(default=None, repr=False)
     ssl_truststore_certificates: str | None = field(default=None, repr=False)
     ssl_keystore_location: str | None = None
+    ssl_keystore_pkcs12: bool = False
+    ssl_keystore_password: str | None = field(default=None, repr=False)
     ssl_keystore_certificate_chain: str | None = field(default=None, repr=False)
     ssl_keystore_key: str | None = field(default=None, repr=False)
     ssl_key_password: str | None = field(default=None, repr=False)
@@ -252,8 +281,12 @@ def read_security(reader: Reader) -> Security:
         sasl_token_auth=login.token_auth,
         oauth=login.oauth,
         ssl_truststore_location=reader.get(TRUST_FILE),
+        ssl_truststore_pkcs12=_is_pkcs12(reader, TRUST_TYPE, TRUST_FILE),
+        ssl_truststore_password=reader.get(TRUST_PASSWORD),
         ssl_truststore_certificates=reader.get(TRUST_PEM),
         ssl_keystore_location=reader.get(KEY_FILE),
+        ssl_keystore_pkcs12=_is_pkcs12(reader, KEY_TYPE, KEY_FILE),
+        ssl_keystore_password=reader.get(KEY_STORE_PASSWORD),
         ssl_keystore_certificate_chain=reader.get(KEY_CHAIN),
         ssl_keystore_key=reader.get(KEY_PEM),
         ssl_key_password=reader.get(KEY_PASSWORD),
@@ -262,9 +295,22 @@ def read_security(reader: Reader) -> Security:
     )
 
 
+def _is_pkcs12(reader: Reader, kind: ConfigKey[str], file: ConfigKey[str | None]) -> bool:
+    return (reader.get(kind) or _by_name(reader.get(file))) == "PKCS12"
+
+
+def _by_name(path: str | None) -> str:
+    return "PKCS12" if (path or "").lower().endswith(_PKCS12) else "PEM"
+
+
 def _check_stores(reader: Reader) -> None:
-    reader.get(TRUST_TYPE)
-    reader.get(KEY_TYPE)
+    stores = ((TRUST_TYPE, TRUST_FILE, TRUST_PASSWORD), (KEY_TYPE, KEY_FILE, KEY_STORE_PASSWORD))
+    for kind, file, password in stores:
+        pkcs12 = _is_pkcs12(reader, kind, file)
+        if reader.has(password) and not pkcs12 and not reader.is_deferred(file.name):
+            reader.refuse(password.name, f"is of no use: a PEM store has none; set {kind.name} to PKCS12 if it is that")
+        if pkcs12 and not reader.has(file):
+            reader.refuse(kind.name, f"is PKCS12, which needs {file.name}")
     if reader.has(TRUST_FILE) and reader.has(TRUST_PEM):
         reader.refuse(TRUST_PEM.name, f"cannot be used together with {TRUST_FILE.name}; keep one of them")
     if reader.has(KEY_FILE) and (reader.has(KEY_PEM) or reader.has(KEY_CHAIN)):

@@ -19,6 +19,7 @@ from twinlog.config.security import OAuthSource, Security
 from twinlog.errors import RetryLater
 from twinlog.state.topic import STATE_TOPIC
 from twinlog.wire.oauth import TokenProvider
+from twinlog.wire.stores import pem_stores
 
 log = logging.getLogger("twinlog.membership")
 
@@ -150,11 +151,12 @@ def _librdkafka_logger() -> logging.Logger:
 
 def librdkafka_config(settings: ClientSettings) -> dict[str, Any]:
     """Our connection settings in librdkafka's names."""
+    security = settings.security_now()
     config: dict[str, Any] = {
         "bootstrap.servers": ",".join(f"{host}:{port}" for host, port in settings.bootstrap),
-        "security.protocol": settings.security.protocol,
+        "security.protocol": security.protocol,
     }
-    return config | _tls(settings.security) | _sasl(settings.security)
+    return config | _tls(pem_stores(security)) | _sasl(security)
 
 
 def _tls(security: Security) -> dict[str, Any]:

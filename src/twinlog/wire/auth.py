@@ -21,6 +21,7 @@ from twinlog.config.client import Security
 from twinlog.errors import AuthenticationFailed, BadInput, ConnectionLost, TwinlogError, Unreachable
 from twinlog.wire import codes, oauth
 from twinlog.wire.messages import Message
+from twinlog.wire.stores import pem_stores
 
 T = TypeVar("T")
 Submit: TypeAlias = Callable[[Message], Awaitable[Message]]
@@ -38,6 +39,7 @@ def ssl_context(security: Security) -> ssl.SSLContext | None:
     """
     if not security.encrypted:
         return None
+    security = pem_stores(security)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = security.ssl_check_hostname
     allowed = [_TLS_VERSIONS[name] for name in security.ssl_protocols]

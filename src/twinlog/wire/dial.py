@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from twinlog.config.client import ClientSettings
-from twinlog.errors import ProtocolViolation, RetryLater, Unreachable, UnsupportedVersion
+from twinlog.errors import BadInput, ProtocolViolation, RetryLater, Unreachable, UnsupportedVersion
 from twinlog.wire.connection import Connection
 from twinlog.wire.retry import Attempts
 
@@ -108,10 +108,14 @@ class Dialler:
         return self.settings.connection_setup_timeout_ms / 1000
 
     async def _open(self, target: Target, timeout_s: float, client_id: str | None) -> Connection:
+        try:
+            security = await asyncio.to_thread(self.settings.security_now)
+        except BadInput as problem:  # they could be read before: somebody is about to renew them
+            raise Unreachable(f"the credentials for the {self.label} cannot be read now: {problem}") from problem
         return await Connection.open(
             target.numeric,
             target.port,
-            self.settings.security,
+            security,
             client_id=client_id or self.client_id,
             timeout_s=timeout_s,
             label=self.label,
