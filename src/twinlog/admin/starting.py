@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from twinlog.admin import state
+from twinlog.admin.failback import refuse_diverged
 from twinlog.admin.results import StartMirrorTopicsResult
 from twinlog.admin.sources import check_identity, connected, reverse_mirrors
 from twinlog.config.mirror import MirrorConfig
@@ -56,6 +57,7 @@ class StartRequest:
     replication_factor: int | None = None
     source_bootstrap: str | None = None
     must_exist: bool = False
+    dry_run: bool = False
 
     def __post_init__(self) -> None:
         Patterns(self.include)
@@ -122,6 +124,9 @@ class _Starting:
         before = await self._judge(found, reverse, commit=False)
         self._must_exist(before)
         self._failed |= before.failed
+        if self._request.dry_run:
+            await self._prepare(image, [theirs[name] for name in before.started if name in theirs], ours)
+            return self._result(before)
         made = await self._prepare(image, [theirs[name] for name in before.started if name in theirs], ours)
         await self._check_rights()
         found = tuple(
@@ -193,6 +198,8 @@ class _Starting:
             handled = identified(start(image, command), image, self._mirror.mirror, source_id)
             return handled if commit else Handled((), handled.reply)
 
+        if self._request.dry_run:
+            return handler(await state.load(self._log)).reply
         return await state.change(self._cluster, self._log, handler)
 
     # Making
@@ -201,8 +208,12 @@ class _Starting:
         self, image: Image, topics: Sequence[TopicInfo], ours: Mapping[str, TopicInfo]
     ) -> dict[str, UUID]:
         """Make or adjust the destination topics; returns the ids of those that are ready."""
-        topics = self._checked(image, topics, ours, await self._spans(topics, ours))
-        if not topics:
+        spans = await self._spans(topics, ours)
+        both = [(topic, ours[topic.name]) for topic in topics if topic.name in ours]
+        diverged = await refuse_diverged((self._source, self._cluster), image, both, spans[1])
+        self._failed |= diverged
+        topics = self._checked(image, [topic for topic in topics if topic.name not in diverged], ours, spans)
+        if not topics or self._request.dry_run:
             return {}
         defaults = await sync_configs.read_defaults(self._cluster)
         settings = await sync_configs.read_source(self._source, [topic.name for topic in topics])
@@ -336,7 +347,7 @@ class _Starting:
         failed: dict[str, TwinlogError] = {**self._failed, **judged.failed}
         return StartMirrorTopicsResult(
             mirror=judged.mirror,
-            started=judged.started,
+            started=tuple(name for name in judged.started if name not in failed),
             already=judged.already,
             pending=tuple(name for name in judged.pending if name not in failed),
             excluded=judged.excluded,
