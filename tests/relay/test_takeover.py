@@ -163,3 +163,13 @@ async def test_interrupted_long_run_is_left_above_its_epochs(monkeypatch: pytest
     )
     assert (progress.epoch, progress.sequence) == (5, 0)
     assert progress.spent_epoch > 5
+
+
+def test_what_retention_took_is_left_out_only_when_an_operator_says_so() -> None:
+    """Else the reason names what is wanted, where the source starts, and how many are lost."""
+    bounds = takeover.Bounds(source_start=50, source_end=90, start=0, end=10)
+    with pytest.raises(PartitionFailed, match="wants offset 10, the source now starts at 50: 40 offsets"):
+        takeover._refuse_wrong(WHERE, Known(7, checked_offset=10), bounds)
+    takeover._refuse_wrong(WHERE, Known(7, checked_offset=10, skip_lost=True), bounds)
+    with pytest.raises(PartitionFailed, match="2 offsets are lost"):
+        takeover._refuse_wrong(WHERE, Known(7, checked_offset=12, skip_lost=True), bounds)
