@@ -16,6 +16,7 @@ from twinlog.config.client import CLIENT_KEYS
 from twinlog.config.keys import ConfigKey
 from twinlog.config.mirror import config_table
 from twinlog.control.lifecycle import TRANSITIONS, PartitionState
+from twinlog.service.metric_table import reference
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference.md"
 
@@ -27,8 +28,6 @@ NOT_YET = frozenset(
         "mirror.groups.exclude",
         "mirror.groups.include",
         "mirror.num.replica.fetchers",
-        "mirror.replication.throttled.rate",
-        "mirror.replication.throttled.replicas",
         "mirror.socket.receive.buffer.bytes",
         "mirror.start.offset.spec",
         "mirror.support.unclean.leader.election",
@@ -98,7 +97,7 @@ def _reasons(*, old: PartitionState | None = None, new: PartitionState | None = 
     return sorted({step.why for step in found})
 
 
-PARTS = {"configs": configs, "states": states}
+PARTS = {"configs": configs, "states": states, "metrics": reference}
 
 
 def renewed(page: str) -> str:

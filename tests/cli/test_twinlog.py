@@ -18,7 +18,7 @@ def workers(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, bool]]:
     """The workers that were started, instead of running them."""
     started: list[tuple[Any, bool]] = []
 
-    def run_worker(settings: Any, *, verbose: bool) -> int:
+    def run_worker(settings: Any, *, verbose: bool, **_rest: str | None) -> int:
         started.append((settings, verbose))
         return 0
 

@@ -6,7 +6,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -28,6 +28,8 @@ from twinlog.testing.proxy import BrokerProxy, Direction
 
 # A takeover after SIGKILL takes about 10 s; this much is a machine that others use, too.
 CAUGHT_UP_S: Final = 90.0
+SOON_SEEN: Final = {"mirror.metadata.refresh.interval.ms": "2000"}
+"""Two refreshes have to agree before a topic counts as deleted."""
 
 
 class FaultyMirror(Mirror):
@@ -42,8 +44,8 @@ class FaultyMirror(Mirror):
         destination_address: str = "",
         workers: int = 1,
     ) -> None:
-        configs: Mapping[str, str] = {"bootstrap.servers": source_address} if source_address else {}
-        super().__init__(source, destination, configs=configs, workers=workers)
+        address = {"bootstrap.servers": source_address} if source_address else {}
+        super().__init__(source, destination, configs={**SOON_SEEN, **address}, workers=workers)
         self._worker_bootstrap = destination_address or destination.bootstrap
         self.watched: set[str] = set()
 

@@ -233,9 +233,9 @@ class Mirror:
         gone = {3, 100}
         self.wait_for(lambda: self._error_of(topic) in gone, lambda: f"{topic} is still there", CALL_S)
 
-    def start(self, topic: str) -> None:
+    def start(self, topic: str, *, start_offsets: tuple[int, ...] = ()) -> None:
         """Let the mirror copy `topic`, which is on both sides; returns once that is stored."""
-        self._desire(topic, DesiredState.MIRRORING)
+        self._desire(topic, DesiredState.MIRRORING, start_offsets)
 
     def stop(self, topic: str) -> None:
         """Let the mirror stop `topic`; returns once that is stored."""
@@ -405,12 +405,14 @@ class Mirror:
         destination = self.clusters[1]
         await transact(destination, self._log, lambda _image: Handled(tuple(changes), None))
 
-    def _desire(self, topic: str, desired: DesiredState) -> None:
-        self.run(self._desire_topic(topic, desired))
+    def _desire(self, topic: str, desired: DesiredState, start_offsets: tuple[int, ...] = ()) -> None:
+        self.run(self._desire_topic(topic, desired, start_offsets))
 
-    async def _desire_topic(self, topic: str, desired: DesiredState) -> None:
+    async def _desire_topic(self, topic: str, desired: DesiredState, start_offsets: tuple[int, ...]) -> None:
         there, here = [(await cluster.topics([topic]))[topic] for cluster in self.clusters]
-        await self._put([TopicRecord(self.name, topic, desired, there.id, here.id, len(there.partitions))])
+        count = len(there.partitions)
+        record = TopicRecord(self.name, topic, desired, there.id, here.id, count, start_offsets=start_offsets)
+        await self._put([record])
 
     def _tombstones(self, mirror: str, topic: str) -> list[Change]:
         partitions = [record.key for record in self._image.partitions_of(mirror, topic)]

@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Collection
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from twinlog.errors import AuthorizationFailed, RetryLater
 from twinlog.service import facts as module
-from twinlog.service.facts import Gathered
+from twinlog.service.facts import FactFinder, Gathered
 
 
 class _Asked:
@@ -91,3 +93,39 @@ async def test_an_answer_that_leaves_something_out_lets_nobody_wait_for_ever() -
     results = await asyncio.wait_for(asyncio.gather(*map(gathered.get, ("a", "b")), return_exceptions=True), 1)
     assert results[0] == 1
     assert isinstance(results[1], KeyError)
+
+
+class _Brokers:
+    """Two brokers, of which some are dead."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.brokers = {1: None, 2: None}
+        self.dead: set[str] = set()
+        monkeypatch.setattr(module, "describe_configs", self.describe)
+
+    async def describe(self, _cluster: Any, _kind: str, names: Collection[str], **_more: Any) -> Any:
+        """As the brokers answer, each for itself."""
+        if self.dead & set(names):
+            raise RetryLater("away")
+        return {name: {module.EXPIRATION: SimpleNamespace(value=str(1000 * int(name)))} for name in names}
+
+
+async def test_a_dead_broker_still_counts_by_what_it_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else every partition taken over after its death would be sent batch by batch."""
+    brokers = _Brokers(monkeypatch)
+    cluster: Any = brokers
+    finder = FactFinder(cluster)
+    assert await finder._guard_ms([""]) == {"": 500}
+    brokers.dead = {"1"}
+    assert await finder._guard_ms([""]) == {"": 500}
+
+
+async def test_what_a_dead_broker_never_said_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The caution ends with the broker's return, not half a minute later."""
+    brokers = _Brokers(monkeypatch)
+    brokers.dead = {"1"}
+    cluster: Any = brokers
+    finder = FactFinder(cluster)
+    assert await finder._guard.get("") == 0
+    brokers.dead = set()
+    assert await finder._guard.get("") == 500

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from twinlog.control.records import MirrorRecord
-from twinlog.errors import Unreachable
+from twinlog.errors import AuthenticationFailed, Unreachable
 from twinlog.service import sources as module
 from twinlog.service.sources import Sources
 from twinlog.wire.retry import Backoff
@@ -115,3 +115,26 @@ async def test_closing_ends_what_is_under_way(sources: _Playing) -> None:
     await asyncio.wait_for(sources.close(), 1)
     with pytest.raises(asyncio.CancelledError):
         await waiting
+
+
+async def test_trouble_is_told_until_there_is_a_connection(sources: _Playing) -> None:
+    """The reason of the last failure is kept while the next attempt waits; nobody has asked: no trouble."""
+
+    def wrong_password(_mirror: MirrorRecord) -> Any:
+        raise AuthenticationFailed("the source refused the credentials")
+
+    assert sources.trouble("m") == ""
+    sources.outcome = wrong_password
+    first = asyncio.create_task(sources.get(MIRROR))
+    await asyncio.sleep(0)
+    assert sources.trouble("m") == "mirror m: no connection to its source yet"
+    await asyncio.gather(first, return_exceptions=True)
+    assert sources.trouble("m") == "the source refused the credentials"
+    assert sources.connected == {}
+    sources.outcome = _Source
+    again = asyncio.create_task(sources.get(MIRROR))
+    await asyncio.sleep(0)
+    assert sources.trouble("m") == "the source refused the credentials"
+    found: Any = await again
+    assert sources.trouble("m") == ""
+    assert sources.connected == {"m": found}

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -25,6 +26,7 @@ from twinlog.relay import takeover
 from twinlog.service.supervisor import Supervisor
 
 KEY = ("m", "t", 0)
+ADDRESS = {"bootstrap.servers": "s:9092"}
 OLD, NEW, SOURCE = UUID(int=1), UUID(int=2), UUID(int=3)
 
 
@@ -46,7 +48,7 @@ class _Bench:
     """A supervisor of one partition, and what it wrote."""
 
     def __init__(self, *changes: Change) -> None:
-        self.image = Image([MirrorRecord("m", {"mirror.failed.retry.max.attempts": "0"}, "S"), *changes])
+        self.image = Image([MirrorRecord("m", {**ADDRESS, "mirror.failed.retry.max.attempts": "0"}, "S"), *changes])
         self.written: list[Change] = []
         self.destination = _Destination()
         self.connecting = asyncio.Event()
@@ -163,4 +165,67 @@ async def test_stopped_is_written_once_the_log_stands_still() -> None:
     last = bench.written[-1]
     assert isinstance(last, PartitionRecord)
     assert last.last_mirrored_offset == 9
+    assert await supervisor.release(1.0)
+
+
+def _last(bench: _Bench) -> PartitionRecord:
+    record = bench.written[-1]
+    assert isinstance(record, PartitionRecord)
+    return record
+
+
+async def test_a_new_owner_goes_on_counting_where_the_former_was() -> None:
+    """Two of three attempts were made elsewhere: one is left, then an operator is needed."""
+    stored = _stored(PartitionState.FAILED, retry_attempt=2, previous_state=PartitionState.MIRRORING)
+    limits = {"mirror.failed.retry.max.attempts": "3", "mirror.failed.retry.initial.backoff.ms": "1"}
+    bench = _Bench(_topic(DesiredState.MIRRORING), stored, MirrorRecord("m", {**ADDRESS, **limits}, "S"))
+    bench.connecting.set()
+    supervisor = bench.supervisor(settle=False)
+    await bench.until(PartitionState.FAILED)
+    await asyncio.sleep(0.1)
+    told = [(r.state, r.retry_attempt) for r in bench.written if isinstance(r, PartitionRecord)]
+    assert told == [(PartitionState.MIRRORING, 3), (PartitionState.FAILED, 3)]
+    assert await supervisor.release(1.0)
+
+
+@pytest.mark.parametrize("attempt", [0, NEVER_RETRY])
+async def test_a_recover_begins_anew_at_once_and_only_once(attempt: int) -> None:
+    """It is answered in the state, so that neither a later failure nor a new owner takes it for a new one."""
+    stored = _stored(PartitionState.FAILED, retry_attempt=attempt, previous_state=PartitionState.MIRRORING)
+    bench = _Bench(_topic(DesiredState.MIRRORING), stored)
+    bench.connecting.set()
+    supervisor = bench.supervisor(settle=False)
+    await asyncio.sleep(0.05)
+    assert bench.written == []
+    bench.image.apply(replace(_topic(DesiredState.MIRRORING), recoveries=1))
+    supervisor.poke()
+    await bench.until(PartitionState.FAILED)
+    await asyncio.sleep(0.1)
+    told = [(r.state, r.retry_attempt, r.recoveries) for r in bench.written if isinstance(r, PartitionRecord)]
+    assert told == [(PartitionState.MIRRORING, 0, 1), (PartitionState.FAILED, 0, 1)]
+    assert await supervisor.release(1.0)
+
+
+@pytest.mark.parametrize("attempt", [0, 10, NEVER_RETRY])
+async def test_a_failed_partition_is_stopped_as_any_other(attempt: int) -> None:
+    """Whatever it failed by, and with the source down: its end is told."""
+    bench = _Bench(_topic(DesiredState.MIRRORING), _stored(PartitionState.FAILED, retry_attempt=attempt))
+    supervisor = bench.supervisor(settle=False)
+    await asyncio.sleep(0.02)
+    bench.image.apply(_topic(DesiredState.STOPPED))
+    supervisor.poke()
+    await bench.until(PartitionState.STOPPED)
+    assert (_last(bench).last_mirrored_offset, _last(bench).retry_attempt, _last(bench).error) == (7, 0, "")
+    assert await supervisor.release(1.0)
+
+
+async def test_other_topics_under_the_same_names_begin_anew() -> None:
+    """Whatever the former ones had failed by is no matter of theirs."""
+    bench = _Bench(_topic(DesiredState.MIRRORING), _stored(PartitionState.FAILED, retry_attempt=NEVER_RETRY))
+    supervisor = bench.supervisor(settle=False)
+    await asyncio.sleep(0.02)
+    bench.image.apply(TopicRecord("m", "t", DesiredState.MIRRORING, SOURCE, UUID(int=9), 1))
+    supervisor.poke()
+    await bench.until(PartitionState.LOG_ALIGNMENT)
+    assert _last(bench).destination_topic_id == UUID(int=9)
     assert await supervisor.release(1.0)

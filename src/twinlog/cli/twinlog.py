@@ -14,7 +14,13 @@ PROGRAM = "twinlog"
 NOT_COMPARED = 2
 """The exit code of `verify` for every failure: there, 1 means that the topics differ."""
 
-OTHERS = {"verify": "compare a topic on two clusters, offset by offset", "demo": "two real clusters and a mirror, here"}
+OTHERS = {
+    "verify": "compare a topic on two clusters, offset by offset",
+    "demo": "two real clusters and a mirror, here",
+    "convert-mm2": "turn a properties file of MirrorMaker 2 into mirrors",
+    "salvage": "save, show or produce the diverged tail of a topic",
+    "reo": "copy topics into another cluster's topics, so that each record arrives once",
+}
 
 
 def main(given: Sequence[str] | None = None) -> int:
@@ -37,7 +43,7 @@ def main(given: Sequence[str] | None = None) -> int:
 def _run(parser: Parser, words: Sequence[str]) -> int:
     given = _fill(parser, words).parse_args(words)
     if given.command is None:
-        raise UsageError("A command is needed: worker, verify or demo")
+        raise UsageError("A command is needed: worker, verify, demo or reo")
     code: int = given.run(given)
     return code
 
@@ -64,7 +70,7 @@ def _command(words: Sequence[str]) -> str:
 
 def _module(name: str) -> ModuleType:
     try:
-        return import_module(f"twinlog.cli.{name}")
+        return import_module(f"twinlog.cli.{name.replace('-', '_')}")
     except ModuleNotFoundError as missing:
         raise BadInput(f"twinlog {name} needs the Python package '{missing.name}', which is not installed.") from None
 
@@ -76,6 +82,17 @@ def _add_worker(commands: "argparse._SubParsersAction[Any]") -> None:
         "--bootstrap-server", required=True, metavar="HOST:PORT", help="the destination cluster; :9094 means localhost"
     )
     parser.add_argument("--command-config", metavar="FILE", help="client properties for talking to the destination")
+    parser.add_argument(
+        "--http", metavar="HOST:PORT", help="serve /metrics, /healthz and /readyz here; port 0 takes a free one"
+    )
+    parser.add_argument("--log-format", choices=("text", "json"), default="text", help="how events are written")
+    parser.add_argument(
+        "--log-level",
+        choices=("debug", "info", "warning", "error"),
+        default="",
+        metavar="LEVEL",
+        help="debug, info (the default), warning or error",
+    )
     parser.add_argument("--verbose", action="store_true", help="log more, and show where an error came from")
     parser.set_defaults(run=_worker)
 
@@ -83,4 +100,10 @@ def _add_worker(commands: "argparse._SubParsersAction[Any]") -> None:
 def _worker(given: argparse.Namespace) -> int:
     from twinlog.service.worker import run_worker  # noqa: PLC0415  # see the package
 
-    return run_worker(settings_of(given.bootstrap_server, given.command_config), verbose=given.verbose)
+    return run_worker(
+        settings_of(given.bootstrap_server, given.command_config),
+        verbose=given.verbose,
+        http=given.http,
+        log_format=given.log_format,
+        log_level=given.log_level.upper(),
+    )

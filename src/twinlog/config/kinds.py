@@ -104,6 +104,7 @@ def _replica(text: str) -> tuple[str, int | None]:
 PATTERNS: Kind[Patterns] = Kind("list", "a comma-separated list of names and regular expressions", _patterns)
 TOPIC_SWITCH: Kind[Patterns] = Kind("list", "true, false, or a list of names and regular expressions", _topic_switch)
 ACL_RULES: Kind[tuple[AclRule, ...]] = Kind("list", "a comma-separated list of rules", parse_acl_rules)
+SWITCH: Kind[bool] = choice({"true": True, "false": False})
 ACLS_SYNC_MODE: Kind[AclsSyncMode] = choice({mode.value: mode for mode in AclsSyncMode})
 BLANK_MODE: Kind[BlankMode] = choice({mode.value: mode for mode in BlankMode})
 START_OFFSET: Kind[StartOffset] = Kind(

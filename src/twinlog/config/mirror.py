@@ -83,6 +83,15 @@ class MirrorConfig:
     groups_exclude: Patterns = _key(
         "mirror.groups.exclude", kinds.PATTERNS, "", "Groups never to sync; stronger than the include list."
     )
+    groups_sync_enabled: bool = _key(
+        "mirror.groups.sync.enabled", kinds.SWITCH, "true", "Whether the groups' committed offsets are synced."
+    )
+    configs_sync_enabled: bool = _key(
+        "mirror.configs.sync.enabled",
+        kinds.SWITCH,
+        "true",
+        "Whether the configs of a topic that is mirrored already follow the source's; a start sets them in any case.",
+    )
     acls_include: tuple[AclRule, ...] = _key(
         "mirror.acls.include",
         kinds.ACL_RULES,
@@ -261,6 +270,7 @@ _WITHOUT_RECONNECT = frozenset(
     _FIELDS[name].name
     for name in (
         *("topics_include", "topics_exclude", "topic_properties_exclude", "groups_include", "groups_exclude"),
+        *("groups_sync_enabled", "configs_sync_enabled"),
         *("acls_include", "acls_sync_mode", "unclean_topics", "metadata_refresh_interval_ms"),
         *("failed_retry_initial_backoff_ms", "failed_retry_max_backoff_ms", "failed_retry_max_attempts"),
         *("replication_throttled_rate", "replication_throttled_replicas", "start_offset_spec"),

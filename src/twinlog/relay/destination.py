@@ -1,5 +1,6 @@
 """The destination as the pump sees it: `append` takes a plan and says what became of it."""
 
+import asyncio
 from dataclasses import replace
 from functools import partial
 
@@ -10,7 +11,7 @@ from twinlog.relay.lease import Lease
 from twinlog.relay.longrun import LONG_RUN, LongRun
 from twinlog.relay.lookups import Lookups
 from twinlog.relay.markers import MarkerJob, MarkerLane
-from twinlog.relay.progress import Accepted, Answer, BlankStep, DataStep, Plan, Unknown
+from twinlog.relay.progress import Accepted, Answer, BlankStep, DataStep, Plan, Send, Unknown
 from twinlog.relay.spread import Spread
 from twinlog.relay.stream import Route, Stream
 from twinlog.relay.watermarks import Watermarks
@@ -62,6 +63,11 @@ class Destination:
 
     async def append(self, stream: Stream, plan: Plan) -> Answer:
         """Write the plan's steps in order; the first answer that is not Accepted ends it."""
+        answer = await self._steps(stream, plan)
+        stream.counts.note(plan, answer)
+        return answer
+
+    async def _steps(self, stream: Stream, plan: Plan) -> Answer:
         for step in plan.steps:
             try:
                 answer = await self._step(stream, step)
@@ -88,7 +94,7 @@ class Destination:
                 # What comes behind this must not go without it.
                 line.lose(str(error))
                 raise
-            done = lane.begin(line, step.sends)
+            done = await _begun(lane, stream, step.sends)
         return await answered(line, done)
 
     async def _blanks_behind(self, stream: Stream, window: Window, step: BlankStep) -> Answer:
@@ -153,3 +159,20 @@ class Destination:
                 lane.retire()
             lane = self._markers[key] = MarkerLane(connection, timeout_s=self.timeout_s)
         return lane
+
+
+async def _begun(lane: DataLane, stream: Stream, sends: tuple[Send, ...]) -> asyncio.Future[Answer]:
+    """Hand `sends` to the lane as the stream's gate lets them through; what the last one comes to holds for all."""
+    line, gate = stream.route.line, stream.gate
+    if gate is None:
+        return lane.begin(line, sends)
+    parts = gate.parts(sends)
+    try:
+        for part in parts[:-1]:
+            await gate.passed(part)
+            lane.begin(line, part)
+        await gate.passed(parts[-1])
+    except asyncio.CancelledError:
+        line.give_up()
+        raise
+    return lane.begin(line, parts[-1])

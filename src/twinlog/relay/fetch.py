@@ -83,6 +83,7 @@ class Fetcher:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.share = share
+        self.rounds = 0
         self._cluster = cluster
         self._node = node
         self._client_id = client_id
@@ -153,6 +154,7 @@ class Fetcher:
         plan, version = self._plan(connection, wanted)
         asked = {inbox.where: inbox for inbox in wanted}
         began = self._clock()
+        self.rounds += 1
         wait_ms = 0 if plan.alone else self._pace.wait_ms(began, everyone=len(wanted) == len(self._inboxes))
         answer = await self._ask(connection, plan, version, wait_ms=wait_ms, max_bytes=window_bytes)
         if answer is None:
@@ -286,6 +288,16 @@ class Source:
 
     def __repr__(self) -> str:
         return f"Source({self._mirror}, {len(self._fetchers)} fetchers)"
+
+    @property
+    def rounds(self) -> dict[tuple[int, str], int]:
+        """How many requests each fetcher that has partitions has sent so far."""
+        return {key: fetcher.rounds for key, (fetcher, _) in self._fetchers.items() if not fetcher.idle}
+
+    @property
+    def dead(self) -> int:
+        """How many fetchers have ended although they have partitions."""
+        return sum(task.done() and not fetcher.idle for fetcher, task in self._fetchers.values())
 
     async def subscribe(self, progress: Progress, *, topic_id: UUID | None, destination_leader: int) -> Inbox:
         """Begin to read where `progress` stands; the inbox fills by itself.

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from twinlog.errors import GiveWay, PartitionFailed, RefreshLeader, RetryLater, SourceBehind, TakeOverAnew, TwinlogError
 from twinlog.names import TopicPartition
+from twinlog.relay.counts import Counts
 from twinlog.relay.decide import Stopped, Terms
 from twinlog.relay.destination import Destination
 from twinlog.relay.fetch import Source
@@ -24,7 +25,7 @@ from twinlog.relay.lease import Lease
 from twinlog.relay.prefix import fill_prefix, follow_log_start
 from twinlog.relay.progress import Nudge, Progress
 from twinlog.relay.pump import Pump
-from twinlog.relay.stream import Route, Stream
+from twinlog.relay.stream import Gate, Route, Stream, Throttle
 from twinlog.relay.tailcheck import Sides
 from twinlog.relay.takeover import TRUE_END, Bounds, Known, TopicIds, take_over
 from twinlog.relay.waiting import cancelled, unless
@@ -61,7 +62,8 @@ class Claim:
     """What an owner is given with a partition.
 
     `settle` is false only where the former owner gave the partition up in order. `guard_ms` is for how long the
-    destination surely remembers a producer.
+    destination surely remembers a producer, `apart_s` how far apart two looks are that shall agree on a deletion.
+    `start_offset` is where a first copy begins; -1: at the source's beginning.
     """
 
     where: TopicPartition
@@ -74,6 +76,8 @@ class Claim:
     max_message_bytes: int
     terms: Terms
     guard_ms: int
+    apart_s: float = 1.0
+    start_offset: int = -1
 
 
 class PartitionRelay:
@@ -87,9 +91,13 @@ class PartitionRelay:
         destination: Destination,
         lease: Lease,
         ledger: Ledger,
+        counts: Counts | None = None,
+        throttle: Throttle | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.claim = claim
+        self._counts = counts or Counts()
+        self._throttle = throttle
         self.where = claim.where
         self.figures = SourceFigures()
         self.destination_start = -1
@@ -101,7 +109,11 @@ class PartitionRelay:
         self._clock = clock
         self._sides = Sides(source.lookups, destination.lookups)
         self._ids = TopicIds(
-            self._sides, claim.where.topic, source=claim.source_topic_id, destination=claim.destination_topic_id
+            self._sides,
+            claim.where.topic,
+            source=claim.source_topic_id,
+            destination=claim.destination_topic_id,
+            apart_s=claim.apart_s,
         )
         self._stopping = asyncio.Event()
         self._inbox: Inbox | None = None
@@ -202,12 +214,14 @@ class PartitionRelay:
             compacted=claim.compacted,
             settle=settle,
             clock=self._clock,
+            start_offset=claim.start_offset,
         )
         try:
             progress, bounds = await unless(self._stopping, reading)
         except PartitionFailed as error:
             raise self._under_lease(error) from error
         self.unsettled = False
+        self._counts.takeovers += 1
         # Before the route and its window are gone: until then they say what of the former stream is confirmed.
         self._check_lease()
         self._close_route()
@@ -222,22 +236,30 @@ class PartitionRelay:
     async def _meet_start(self, progress: Progress, bounds: Bounds, *, fresh: bool) -> Progress:
         """Fill up to the source's log start and let the destination's follow; then both sides agree."""
         stream = await self._bind(progress.position)
-        progress = await fill_prefix(self._destination, stream, progress, bounds.source_start)
-        if bounds.source_start > bounds.start:
-            await follow_log_start(self._sides.destination.cluster, self.where, bounds.source_start)
-        self.destination_start = max(bounds.start, bounds.source_start)
+        progress = await fill_prefix(self._destination, stream, progress, bounds.first, self._filled)
+        if bounds.first > bounds.start:
+            await follow_log_start(self._sides.destination.cluster, self.where, bounds.first)
+        self.destination_start = max(bounds.start, bounds.first)
         self.figures.told_at = time.monotonic()
         self.figures.log_start_offset = bounds.source_start
         self.figures.last_stable_offset = max(self.figures.last_stable_offset, bounds.source_end)
         self.figures.high_watermark = max(self.figures.high_watermark, bounds.source_end)
         self._progress = progress
-        self._known = replace(self._known, checked_offset=progress.position)
+        self._known = replace(self._known, checked_offset=progress.position, skip_lost=False)
         may_fill = (fresh or not self._copy.copy.over) and self.claim.compacted and self.claim.terms.may_blank
         beginning = self._copy.begin(progress, bounds, may_fill=may_fill)
         self._filling = await unless(self._stopping, beginning)
         if self._copy.copy.over:
             await self._ledger.mirroring(progress)
         return progress
+
+    def _filled(self, progress: Progress) -> None:
+        """Let the figures show how far a prefix is filled; a worker that stops or loses its lease fills no more."""
+        self._progress = progress
+        if self._stopping.is_set():
+            raise Stopped("asked to stop")
+        if not self._lease.valid():
+            raise RetryLater(f"{self.where}: the lease ran out while the log's beginning was filled")
 
     def _confirmed_progress(self) -> Progress | None:
         progress = self.progress
@@ -259,6 +281,8 @@ class PartitionRelay:
             before_long_run=self._before_long_run,
             took_spare=self._took_spare,
             route=route,
+            counts=self._counts,
+            gate=None if self._throttle is None else Gate(self._throttle, self.where, self._stopping),
         )
 
     def _close_route(self) -> None:
@@ -383,6 +407,7 @@ class PartitionRelay:
         return GiveWay(f"{self.where}: a mismatch was seen without a valid lease, so it is not judged here: {error}")
 
     async def _back_off(self, failures: int, trouble: str) -> None:
+        self._counts.retries += 1
         wait_s = min(LAST_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(failures, 10))
         log.warning("%s; again in %.1f s", trouble, wait_s)
         try:

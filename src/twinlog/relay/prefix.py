@@ -1,11 +1,13 @@
-"""Meets a source log that starts above 0: filler up to its first offset, then DeleteRecords.
+"""Meets a log that is to start above 0: filler up to its first offset, then DeleteRecords.
 
-Filler below the source's log start is read by nobody, since it is deleted before the partition counts as mirroring. It
+Filler below the log start is read by nobody, since it is deleted before the partition counts as mirroring. It
 is plain idempotent data of the partition's own producer, so a takeover in the middle goes on where the log ends.
 """
 
 import asyncio
 import logging
+import time
+from collections.abc import Callable
 
 from twinlog.batch.blank import filler_batch
 from twinlog.errors import PartitionFailed, RetryLater
@@ -26,16 +28,27 @@ log = logging.getLogger("twinlog.prefix")
 DELETE_TOO = {"cleanup.policy": "compact,delete", "retention.ms": "-1", "retention.bytes": "-1"}
 # Partitions of one topic do this one after the other; some dozens are done within a few seconds.
 POLICY_ATTEMPTS, POLICY_PAUSE_S = 20, 0.25
+# A billion offsets take minutes.
+SAY_EVERY_S = 5.0
 
 
-async def fill_prefix(destination: Destination, stream: Stream, progress: Progress, start: int) -> Progress:
-    """Bring the destination's log end to `start`, the source's log start, and return where it stands.
+async def fill_prefix(
+    destination: Destination,
+    stream: Stream,
+    progress: Progress,
+    start: int,
+    moved: Callable[[Progress], None] = lambda _: None,
+) -> Progress:
+    """Bring the destination's log end to `start`, its first offset to be, and return where it stands.
 
-    Nothing is deleted here. Raises what `confirm` raises where an append does not succeed.
+    `moved` is told of each batch. Nothing is deleted here. Raises what `confirm` raises where an append does not
+    succeed, and what `moved` raises.
     """
     if progress.position >= start:
         return progress
-    log.info("%s: filling offsets %d to %d, which the source no longer has", stream.where, progress.position, start - 1)
+    first, began = progress.position, time.monotonic()
+    log.info("%s: filling offsets %d to %d, which are not copied", stream.where, first, start - 1)
+    said = began
     while progress.position < start:
         count = min(records_a_batch(stream.max_message_bytes), start - progress.position)
         batch = filler_batch(
@@ -51,6 +64,11 @@ async def fill_prefix(destination: Destination, stream: Stream, progress: Progre
         after = progress.behind_data(count, progress.position + count - 1, 0)
         plan = Plan((DataStep((Send(batch, barrier=True, acks_all=True),)),), after)
         progress = confirm(progress, plan, await destination.append(stream, plan))
+        moved(progress)
+        if time.monotonic() - said >= SAY_EVERY_S:
+            said = time.monotonic()
+            left_s = (start - progress.position) * (said - began) / (progress.position - first)
+            log.info("%s: filled to offset %d of %d, %.0f s to go", stream.where, progress.position, start, left_s)
     return progress
 
 

@@ -1,13 +1,15 @@
 """What an owner's streaming of one partition is bound to."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
 
 from twinlog.names import TopicPartition
+from twinlog.relay.counts import Counts
 from twinlog.relay.lanes import DataLine
 from twinlog.relay.lease import Lease
-from twinlog.relay.progress import Progress
+from twinlog.relay.progress import Progress, Send
 from twinlog.relay.window import Window
 from twinlog.wire.metadata import Leader
 
@@ -19,6 +21,32 @@ class Route(NamedTuple):
     line: DataLine
     data: int
     markers: int
+
+
+class Throttle(Protocol):
+    """A rate that some partitions' data is held to."""
+
+    def holds(self, where: TopicPartition) -> bool:
+        """Whether it covers a partition just now."""
+
+    async def passed(self, where: TopicPartition, size: int, stopping: asyncio.Event) -> None:
+        """Return once so many bytes may be sent; at once where `stopping` is set."""
+
+
+class Gate(NamedTuple):
+    """What a stream's data waits at before it is sent."""
+
+    throttle: Throttle
+    where: TopicPartition
+    stopping: asyncio.Event
+
+    def parts(self, sends: tuple[Send, ...]) -> tuple[tuple[Send, ...], ...]:
+        """What may be sent at once: batch by batch where a rate is to be kept."""
+        return tuple((send,) for send in sends) if self.throttle.holds(self.where) else (sends,)
+
+    async def passed(self, sends: tuple[Send, ...]) -> None:
+        """Return once they may be sent."""
+        await self.throttle.passed(self.where, sum(send.batch.size for send in sends), self.stopping)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +66,8 @@ class Stream:
     before_long_run: Callable[[int], Awaitable[None]]
     took_spare: Callable[[Progress], Awaitable[None]]
     route: Route
+    counts: Counts = field(default_factory=Counts)
+    gate: Gate | None = None
 
     @property
     def window(self) -> Window | None:

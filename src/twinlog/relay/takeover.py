@@ -8,7 +8,6 @@ has emptied had.
 import asyncio
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from uuid import UUID
@@ -18,10 +17,11 @@ from twinlog.batch.scan import batches
 from twinlog.batch.view import Batch
 from twinlog.errors import PartitionFailed, RetryLater, SourceBehind, UnsupportedVersion
 from twinlog.names import TopicPartition
+from twinlog.relay.beginning import Place, beginning
 from twinlog.relay.lookups import Lookups, Question
 from twinlog.relay.progress import LAST_GOOD_EPOCH, Progress
 from twinlog.relay.tailcheck import Compacted, Sides, check_tail
-from twinlog.wire.cluster import Cluster
+from twinlog.wire.cluster import Cluster, TopicInfo
 from twinlog.wire.codes import UNKNOWN_TOPIC_OR_PARTITION, code_name
 from twinlog.wire.ops import (
     DEBUGGER,
@@ -45,6 +45,8 @@ LOG_START, HIGH_WATERMARK, TRUE_END = Question(EARLIEST), Question(LATEST), Ques
 LAST_STABLE = Question(LATEST, read_committed=True)
 # An answer later than this says that the broker was busy or frozen: what it holds back may still come.
 PROMPT_S = 1.0
+# What the reason of such a failure contains: a recover then leaves out what is lost.
+OVERTAKEN = "retention overtook the mirror"
 # A former owner's first run of blanks, one epoch up, may not have arrived yet: it has to be fenced by ours.
 EPOCHS_SKIPPED = 2
 
@@ -74,6 +76,7 @@ class Known:
     `spare_producer_id` is the one that takes over when the first one's epochs run out: from then on either may be at
     the log's end. `checked_offset` is where the tail check may begin (below it, it was made before). `long_runs` says
     that the partition's own transactional id may have something open. `copy` is what is left of the first copy.
+    `skip_lost`: an operator has said that what retention deleted before it was mirrored may be left out.
     """
 
     producer_id: int = -1
@@ -82,6 +85,7 @@ class Known:
     checked_offset: int = -1
     long_runs: bool = False
     copy: Copy = Copy()
+    skip_lost: bool = False
 
     @property
     def is_new(self) -> bool:
@@ -96,12 +100,21 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Log starts and ends of both sides; the source's end is its last stable offset."""
+    """Log starts and ends of both sides; the source's end is its last stable offset.
+
+    `chosen` is where the destination is to begin although the source begins before; -1 where nothing was chosen.
+    """
 
     source_start: int
     source_end: int
     start: int
     end: int
+    chosen: int = -1
+
+    @property
+    def first(self) -> int:
+        """The first offset that the destination is to have."""
+        return max(self.source_start, self.chosen)
 
 
 async def settled_end(cluster: Lookups, where: TopicPartition, clock: Callable[[], float]) -> int:
@@ -163,6 +176,7 @@ async def take_over(
     compacted: bool,
     settle: bool,
     clock: Callable[[], float],
+    start_offset: int = -1,
 ) -> tuple[Progress, Bounds]:
     """Read where the destination ends, prove that its tail is the source's, and say how to go on.
 
@@ -178,7 +192,8 @@ async def take_over(
         await _settle(sides, where, clock)
         bounds = await bounds_of(sides, where)
     _refuse_wrong(where, known, bounds)
-    if bounds.source_end < bounds.end > bounds.source_start:
+    bounds = await _with_chosen(sides.destination.cluster, where, known, bounds, start_offset)
+    if bounds.source_end < bounds.end > bounds.first:
         raise SourceBehind(where, bounds.source_end, bounds.end)
     last = await _last_batch(sides.destination.cluster, where, bounds)
     # Also where all was checked before, the last batch is compared: the source may have lost it and grown again.
@@ -187,13 +202,24 @@ async def take_over(
     epoch = await check_tail(
         sides,
         where,
-        max(first, bounds.start, bounds.source_start),
+        max(first, bounds.start, bounds.first),
         bounds.end,
         compacted=Compacted(own) if compacted else None,
     )
     progress = await _resume(sides.destination, where, known, last, end=bounds.end, filler=filler)
     log.info("%s: goes on at offset %d (source %d to %d)", where, bounds.end, bounds.source_start, bounds.source_end)
     return replace(progress, source_epoch=epoch), bounds
+
+
+async def _with_chosen(
+    cluster: Cluster, where: TopicPartition, known: Known, bounds: Bounds, start_offset: int
+) -> Bounds:
+    if start_offset < 0:
+        return bounds
+    place = Place(bounds.source_start, bounds.source_end, bounds.start, bounds.end)
+    agreed = known.checked_offset >= 0
+    chosen = await beginning(cluster, where, start_offset, place, producers=known.producers, agreed=agreed)
+    return replace(bounds, chosen=chosen)
 
 
 def _refuse_wrong(where: TopicPartition, known: Known, bounds: Bounds) -> None:
@@ -208,11 +234,12 @@ def _refuse_wrong(where: TopicPartition, known: Known, bounds: Bounds) -> None:
             f"{where}: the destination ends at {bounds.end}, but had been mirrored to {known.checked_offset}: "
             f"{known.checked_offset - bounds.end} offsets are lost there. Nothing more is written. {advice}"
         )
-    if known.checked_offset >= 0 and bounds.source_start > bounds.end:
+    if known.checked_offset >= 0 and bounds.source_start > bounds.end and not known.skip_lost:
         raise PartitionFailed(
-            f"{where}: retention overtook the mirror. It wants offset {bounds.end}, the source now starts at "
+            f"{where}: {OVERTAKEN}. It wants offset {bounds.end}, the source now starts at "
             f"{bounds.source_start}: {bounds.source_start - bounds.end} offsets were deleted before they were "
-            f"mirrored. {advice}"
+            f"mirrored. Run --recover to go on from offset {bounds.source_start}: offsets stay the source's, and the "
+            f"destination's log, too, starts there from then on. To keep what the destination has, stop the topic."
         )
 
 
@@ -247,13 +274,16 @@ async def _resume(
         return Progress(where, end, fresh.id, epoch=0, sequence=0, spent_epoch=0, data_timestamp_ms=_stamp(last))
     if last is not None and last.producer_id in known.producers and (filler is None or last.producer_id != filler.id):
         return (_behind_marker if last.control else _behind_data)(where, end, last, known)
-    if filler is None and (last is not None or end == 0):
+    active = None if end == 0 else await _active(destination, where, known, end)
+    if filler is None and (end == 0 or (last is not None and active is None)):
         # Nothing of ours was ever written: an adopted topic, or an empty one. The first owner's first batch is ours.
         return _without_log(where, end, known, last, epoch=0, sequence=0)
-    active = await _active(destination, where, known, end)
-    if active is not None and last is None and active.last_sequence >= 0:
+    if active is not None and filler is None and active.last_sequence >= 0:
+        # An emptied log; or one that others went on with while it was not mirrored.
         sequence = next_sequence(active.last_sequence, 1)
         return _without_log(where, end, known, last, epoch=active.epoch, sequence=sequence)
+    if active is not None and filler is None and last is not None:
+        return _without_log(where, end, known, last, epoch=active.epoch + 1, sequence=0)
     # A long run that was interrupted, behind which no data of ours can be; or an emptied log that ended with blanks.
     floor = known.producer_epoch if active is None else max(known.producer_epoch, active.epoch)
     return _without_log(where, end, known, last, epoch=floor + 1, sequence=0)
@@ -343,34 +373,65 @@ def _stamp(last: Batch | None) -> int | None:
 
 
 WHEN_DELETED = {
-    "source": " The destination topic is kept. Stop the topic if that is as it should be.",
-    "destination": " Stop the topic, then start it again: it is created anew and mirrored whole.",
+    # KIP-1279's own message; what can be done is in the log line before it.
+    "source": "The source topic is deleted.",
+    "destination": "The destination topic is deleted. Stop the topic, then start it again: it is created anew and "
+    "mirrored whole.",
 }
+# A destination's metadata may lag behind for a moment, and its topics are deleted by hand only.
+DESTINATION_APART_S = 1.0
 
 
 class TopicIds:
-    """Checks that the topics on both sides are still the ones that were meant."""
+    """Checks that the topics on both sides are still the ones that were meant.
 
-    def __init__(self, sides: Sides, topic: str, *, source: UUID, destination: UUID) -> None:
+    What looks wrong is asked once more, `apart_s` later at the source, before it is believed.
+    """
+
+    def __init__(
+        self,
+        sides: Sides,
+        topic: str,
+        *,
+        source: UUID,
+        destination: UUID,
+        apart_s: float = DESTINATION_APART_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._sides = sides
         self._topic = topic
         self._expected = {"source": source, "destination": destination}
-        self._missing: Counter[str] = Counter()
+        self._apart_s = {"source": apart_s, "destination": min(apart_s, DESTINATION_APART_S)}
+        self._clock = clock
+        self._since: dict[str, float] = {}
 
     async def check(self) -> None:
-        """Raises PartitionFailed where a topic was deleted (seen twice in a row) or created again, else returns."""
-        await self._one(self._sides.destination, "destination")
-        await self._one(self._sides.source, "source")
+        """Raises PartitionFailed where a topic was deleted (seen twice, some time apart) or created again.
 
-    async def _one(self, cluster: Lookups, side: str) -> None:
+        RetryLater where it looks so for the first time, or cannot be told.
+        """
+        here = await self._one(self._sides.destination, "destination")
+        there = await self._one(self._sides.source, "source")
+        self._check_counts(len(there.partitions), len(here.partitions))
+
+    async def judge(self) -> None:
+        """The same, but where something looks wrong it is waited until that is sure."""
+        while True:
+            try:
+                return await self.check()
+            except RetryLater:
+                if not self._since:
+                    raise
+            await asyncio.sleep(min(1.0, *self._apart_s.values()))
+
+    async def _one(self, cluster: Lookups, side: str) -> TopicInfo:
         expected = self._expected[side]
         info = await cluster.topic(self._topic)
         if info is None or info.error == UNKNOWN_TOPIC_OR_PARTITION:
-            self._missing[side] += 1
-            if self._missing[side] < 2:
-                raise RetryLater(f"{self._topic}: the {side} says that there is no such topic; asking once more")
-            raise PartitionFailed(f"The {side} topic is deleted.{WHEN_DELETED[side]}")
-        self._missing[side] = 0
+            self._twice(side, f"{self._topic}: the {side} says that there is no such topic")
+            log.error("%s: the %s topic is deleted; the other side's is kept", self._topic, side)
+            raise PartitionFailed(WHEN_DELETED[side])
+        self._since.pop(side, None)
         if info.error:
             raise RetryLater(f"{self._topic}: the {side} answers {code_name(info.error)} when asked for the topic")
         if expected.int and info.id.int and info.id != expected:
@@ -379,3 +440,24 @@ class TopicIds:
                 f"{info.id}. Nothing more is written. Stop the topic, keep what you need, delete the destination "
                 f"topic and start it again."
             )
+        return info
+
+    def _check_counts(self, there: int, here: int) -> None:
+        """Producers spread keys by the count, so a twin with more partitions than its source is none."""
+        if here <= there:
+            self._since.pop("count", None)
+            return
+        self._twice("count", f"{self._topic}: {here} partitions at the destination and {there} at the source")
+        raise PartitionFailed(
+            f"{self._topic}: the destination topic has {here} partitions, the source topic {there}: somebody added "
+            f"some by hand. Nothing more is written. Delete the destination topic and start it again; where the "
+            f"source is given as many, it goes on by itself.",
+            retriable=True,
+        )
+
+    def _twice(self, what: str, trouble: str) -> None:
+        """Raises RetryLater until `what` was first seen so long ago that it is believed."""
+        now = self._clock()
+        since = self._since.setdefault(what, now)
+        if now == since or now - since < self._apart_s.get(what, DESTINATION_APART_S):
+            raise RetryLater(f"{trouble}; asking once more")

@@ -7,6 +7,7 @@ exactly as the start command would.
 import asyncio
 import logging
 import time
+from functools import partial
 
 from twinlog.admin.starting import StartRequest, start_topics
 from twinlog.config.mirror import MirrorConfig
@@ -15,25 +16,36 @@ from twinlog.control.records import MirrorRecord
 from twinlog.control.sharding import mirror_shard
 from twinlog.errors import TwinlogError
 from twinlog.relay.waiting import cancelled
+from twinlog.service.coordinator import Coordinator
 from twinlog.service.shards import Shards
 from twinlog.service.sources import Sources
 from twinlog.state.log import StateLog
 from twinlog.sync.topics import internal_reason, read_topics
+from twinlog.wire.cluster import Cluster
 
 log = logging.getLogger("twinlog.discovery")
 
-LOOK_EVERY_S = 1.0
+LOOK_EVERY_S = 0.5
 START_WITHIN_S = 30.0
 
 
 class Discovery:
     """Refreshes the mirrors whose coordinator this worker is."""
 
-    def __init__(self, state: StateLog, image: Image, shards: Shards, sources: Sources) -> None:
+    def __init__(
+        self,
+        state: StateLog,
+        image: Image,
+        shards: Shards,
+        sources: Sources,
+        coordinator: Coordinator | None = None,
+    ) -> None:
+        self.coordinator = coordinator
         self._state = state
         self._image = image
         self._shards = shards
         self._sources = sources
+        self.errors: dict[str, int] = {}
         self._due: dict[str, float] = {}
         self._told: dict[str, str] = {}
         self._refreshing: dict[str, asyncio.Task[None]] = {}
@@ -56,10 +68,13 @@ class Discovery:
 
     def _is_due(self, mirror: MirrorRecord) -> bool:
         name = mirror.mirror
-        if mirror_shard(name, self._state.shards) not in self._shards.owned:
+        if not self._owns(name):
             return False
         before = self._refreshing.get(name)
         return (before is None or before.done()) and time.monotonic() >= self._due.get(name, 0.0)
+
+    def _owns(self, mirror: str) -> bool:
+        return mirror_shard(mirror, self._state.shards) in self._shards.owned
 
     async def _refresh_safely(self, mirror: MirrorRecord) -> None:
         name = mirror.mirror
@@ -70,20 +85,27 @@ class Discovery:
             trouble = await self._refresh(mirror, config)
         except TwinlogError as error:
             trouble = str(error)
+            self.errors[name] = self.errors.get(name, 0) + 1
         except Exception:  # a mistake of ours must end neither the worker nor other mirrors' discovery
             log.exception("mirror %s: discovery: unexpected error", name)
             trouble = ""
+            self.errors[name] = self.errors.get(name, 0) + 1
         if trouble and self._told.get(name) != trouble:
             log.warning("mirror %s: discovery: %s", name, trouble)
         self._told[name] = trouble
         self._due[name] = time.monotonic() + interval_s
 
     async def _refresh(self, mirror: MirrorRecord, config: MirrorConfig) -> str:
-        """Start what is new; returns what could not be started and why."""
-        if not config.topics_include.elements:
-            return ""
+        """Start what is new, then sync; returns what could not be started and why."""
         source = await self._sources.get(mirror)
-        found, _ = await read_topics(source.cluster, None)
+        trouble = await self._discover(mirror, config, source.cluster) if config.topics_include.elements else ""
+        if self.coordinator is not None:
+            owned = partial(self._owns, mirror.mirror)
+            await self.coordinator.run(mirror, config, source.cluster, self._starting, owned)
+        return trouble
+
+    async def _discover(self, mirror: MirrorRecord, config: MirrorConfig, source: Cluster) -> str:
+        found, _ = await read_topics(source, None)
         new = [
             name
             for name, info in found.items()

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
 
-from twinlog.errors import AuthorizationFailed, RetryLater
+from twinlog.errors import AuthorizationFailed, RefreshLeader, RetryLater, TwinlogError
+from twinlog.relay.takeover import TopicIds
 from twinlog.wire.cluster import Cluster
 from twinlog.wire.ops import MARKER_RIGHTS, cluster_rights, describe_configs
 
@@ -22,6 +23,8 @@ REFRESH_S = 30.0
 GATHER_S = 0.01
 # Keeps an answer far below what a connection accepts as a frame.
 MOST_A_REQUEST = 200
+# For a broker that may be dead.
+BROKER_PATIENCE_S = 2.5
 EXPIRATION = "producer.id.expiration.ms"
 TIERED = "remote.storage.enable"
 
@@ -46,20 +49,31 @@ class FactFinder:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._once = Gathered(self._cluster_wide)
+        self._once = Gathered(self._may_blank)
+        self._guard = Gathered(self._guard_ms, keep=bool)
         self._topics = Gathered(self._of_topics)
         self._tiered: dict[str, Gathered[str, bool]] = {}
+        self._expirations: dict[int, int] = {}
 
-    async def of(self, topic: str, source: Cluster) -> Facts:
+    async def of(self, topic: str, source: Cluster, ids: TopicIds) -> Facts:
         """The facts for one topic.
 
-        Raises RetryLater or AuthorizationFailed where the topic's configs cannot be read.
+        Raises PartitionFailed where the topic is gone, RetryLater or AuthorizationFailed where its configs cannot be
+        read.
         """
+        try:
+            return await self._of(topic, source)
+        except TwinlogError:
+            await ids.judge()
+            raise
+
+    async def _of(self, topic: str, source: Cluster) -> Facts:
         tiered = self._tiered.get(source.cluster_id)
         if tiered is None:
             tiered = self._tiered[source.cluster_id] = Gathered(partial(_may_be_tiered, source))
         compacted, max_bytes = await self._topics.get(topic)
-        may_blank, guard_ms = await self._once.get("")
+        may_blank = await self._once.get("")
+        guard_ms = await self._guard.get("")
         return Facts(compacted, max_bytes, may_blank, guard_ms, not await tiered.get(topic))
 
     async def _of_topics(self, topics: Collection[str]) -> dict[str, tuple[bool, int]]:
@@ -70,21 +84,35 @@ class FactFinder:
             for topic, entries in told.items()
         }
 
-    async def _cluster_wide(self, keys: Collection[str]) -> dict[str, tuple[bool, int]]:
+    async def _may_blank(self, keys: Collection[str]) -> dict[str, bool]:
         rights = await cluster_rights(self._cluster)
-        allowed = rights is None or bool(rights & MARKER_RIGHTS)
-        return dict.fromkeys(keys, (allowed, await self._guard_ms()))
+        return dict.fromkeys(keys, rights is None or bool(rights & MARKER_RIGHTS))
 
-    async def _guard_ms(self) -> int:
-        """Half of the brokers' shortest expiration, so that neither their check's period nor a clock's skew matters."""
+    async def _guard_ms(self, keys: Collection[str]) -> dict[str, int]:
+        """Half of the brokers' shortest expiration, so that neither their check's period nor a clock's skew matters.
+
+        0 where a broker's is not known. One that is dead may be named in metadata for long, and would make every
+        batch go alone: what it said when it lived still holds, since it can only have changed by a restart.
+        """
+        nodes = list(self._cluster.brokers)
+        told = await asyncio.gather(*map(self._expiration_of, nodes))
+        known = [value for value in told if value is not None]
+        return dict.fromkeys(keys, min(known) // 2 if known and len(known) == len(nodes) else 0)
+
+    async def _expiration_of(self, node: int) -> int | None:
+        """What the broker says; what it said last where it does not answer soon; None for nothing."""
         try:
-            nodes = [str(node) for node in self._cluster.brokers]
-            told = await describe_configs(self._cluster, "broker", nodes, keys=[EXPIRATION])
-        except (AuthorizationFailed, RetryLater) as error:
-            log.warning("%s cannot be read, so batches are sent one by one: %s", EXPIRATION, error)
-            return 0
-        values = [int(str(entries[EXPIRATION].value)) for entries in told.values() if EXPIRATION in entries]
-        return min(values) // 2 if len(values) == len(nodes) else 0
+            told = await describe_configs(
+                self._cluster, "broker", [str(node)], keys=[EXPIRATION], timeout_s=BROKER_PATIENCE_S
+            )
+        except (AuthorizationFailed, RetryLater, RefreshLeader) as error:
+            if node not in self._expirations:
+                log.warning("%s of broker %d cannot be read, so batches go one by one: %s", EXPIRATION, node, error)
+        else:
+            entry = told.get(str(node), {}).get(EXPIRATION)
+            if entry is not None:
+                self._expirations[node] = int(str(entry.value))
+        return self._expirations.get(node)
 
 
 async def _may_be_tiered(source: Cluster, topics: Collection[str]) -> dict[str, bool]:
@@ -103,11 +131,15 @@ class Gathered(Generic[K, V]):
     """Questions that many ask at the same moment, asked together and once, with the answers kept for a while.
 
     `ask` gets all keys of a moment. Where that fails for several, each is asked alone, so that one topic's missing
-    right is no other topic's trouble. A failure is told to all who wait for it, and then forgotten.
+    right is no other topic's trouble. A failure is told to all who wait for it, and then forgotten; so is an answer
+    that `keep` refuses.
     """
 
-    def __init__(self, ask: Callable[[Collection[K]], Awaitable[Mapping[K, V]]]) -> None:
+    def __init__(
+        self, ask: Callable[[Collection[K]], Awaitable[Mapping[K, V]]], *, keep: Callable[[V], bool] = lambda _: True
+    ) -> None:
         self._ask = ask
+        self._keep = keep
         self._known: dict[K, tuple[float, V]] = {}
         self._asked: dict[K, asyncio.Future[V]] = {}
         self._rounds: set[asyncio.Task[None]] = set()
@@ -148,7 +180,8 @@ class Gathered(Generic[K, V]):
             return
         now = time.monotonic()
         for key, answer in answers.items():
-            self._known[key] = (now, answer)
+            if self._keep(answer):
+                self._known[key] = (now, answer)
             self._asked.pop(key).set_result(answer)
 
     def _fail(self, key: K, error: Exception) -> None:

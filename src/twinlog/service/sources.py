@@ -26,11 +26,12 @@ BACKOFF = Backoff(0.5, 10.0)
 
 @dataclass(slots=True)
 class _Attempt:
-    """One connecting for all who want it, and what came of it; `failures` counts those in a row before it."""
+    """One connecting for all who want it; `failures` counts those in a row before it, `reason` is the last one's."""
 
     configs: Mapping[str, str]
     failures: int
     task: asyncio.Task[Source]
+    reason: str = ""
 
     @property
     def failed(self) -> bool:
@@ -62,16 +63,17 @@ class Sources:
         return await asyncio.shield(attempt.task)
 
     def _begin(self, mirror: MirrorRecord, before: _Attempt | None) -> _Attempt:
-        failures = 0
+        failures, reason = 0, ""
         if before is not None and not before.failed:
             # Relays that still read from it are about to be told; it is closed with the worker.
             self._retired.append(before)
         elif before is not None and same_connection(before.configs, mirror.configs):
             failures = before.failures + 1
+            reason = "" if before.task.cancelled() else str(before.task.exception())
         task = asyncio.create_task(self._connect_after(failures, mirror), name=f"source of {mirror.mirror}")
         # Whoever asked may have been told to end meanwhile; then nobody is left to look at the error.
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
-        attempt = self._attempts[mirror.mirror] = _Attempt(mirror.configs, failures, task)
+        attempt = self._attempts[mirror.mirror] = _Attempt(mirror.configs, failures, task, reason)
         return attempt
 
     async def _connect_after(self, failures: int, mirror: MirrorRecord) -> Source:
@@ -104,6 +106,21 @@ class Sources:
             backoff_ms=config.fetch_backoff_ms,
         )
         return Source(cluster, mirror=mirror.mirror, settings=fetch, budget=self._budget)
+
+    @property
+    def connected(self) -> Mapping[str, Source]:
+        """The sources that a connection was made to, by mirror."""
+        attempts = self._attempts.items()
+        return {mirror: one.task.result() for mirror, one in attempts if one.task.done() and not one.failed}
+
+    def trouble(self, mirror: str) -> str:
+        """Why there is no connection to the source of `mirror`; "" where there is one, or nobody has asked for it."""
+        attempt = self._attempts.get(mirror)
+        if attempt is None or (attempt.task.done() and not attempt.failed):
+            return ""
+        if not attempt.task.done():
+            return attempt.reason or f"mirror {mirror}: no connection to its source yet"
+        return str(attempt.task.exception()) if not attempt.task.cancelled() else ""
 
     async def close(self) -> None:
         """End all connections to sources, and attempts under way."""

@@ -5,7 +5,6 @@ The only writer of the partition's record, as long as its worker holds the lease
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -17,18 +16,23 @@ from twinlog.control.lifecycle import DesiredState, PartitionState, check
 from twinlog.control.records import NEVER_RETRY, MirrorRecord, PartitionRecord, TopicRecord, topics_life
 from twinlog.errors import BadInput, GiveWay, PartitionFailed, TwinlogError
 from twinlog.names import TopicPartition
+from twinlog.relay.counts import Counts
 from twinlog.relay.decide import Stopped, Terms
 from twinlog.relay.destination import Destination
+from twinlog.relay.fetch import Source
 from twinlog.relay.firstcopy import Peer
 from twinlog.relay.lease import Lease
 from twinlog.relay.partition import Claim, PartitionRelay
 from twinlog.relay.progress import Progress
 from twinlog.relay.rolling import Rolling
-from twinlog.relay.takeover import HIGH_WATERMARK, Copy, Known, settled_end
+from twinlog.relay.tailcheck import Sides
+from twinlog.relay.takeover import HIGH_WATERMARK, OVERTAKEN, Copy, Known, TopicIds, settled_end
 from twinlog.relay.waiting import cancelled, unless
 from twinlog.service.facts import FactFinder, Facts
 from twinlog.service.keeper import Keeper
+from twinlog.service.retries import helped, returns_to, wait_s
 from twinlog.service.sources import Sources, same_connection
+from twinlog.service.throttle import Throttles
 
 log = logging.getLogger("twinlog.partition")
 
@@ -38,8 +42,8 @@ LEASE_POLL_S = 0.1
 AFTER_MISTAKE_S = 5.0
 # A settle wait takes two seconds; where the destination needs more, its end is not known to stand still.
 REST_WITHIN_S = 4.0
-# Beyond so many failures the wait has long reached its maximum; it keeps the power small.
-MOST_DOUBLINGS = 30
+# Two refreshes that agree on a deletion are as far apart as the mirror's refreshes, within these bounds.
+SHORTEST_APART_S, LONGEST_APART_S = 1.0, 30.0
 # By what is desired: the state that is passed through (a crash may have left it so), and where it leads.
 RESTS = {
     DesiredState.PAUSED: (PartitionState.PAUSING, PartitionState.PAUSED),
@@ -60,6 +64,7 @@ class Surroundings:
     sources: Sources
     destination: Destination
     facts: FactFinder
+    throttles: Throttles | None = None
 
 
 class Supervisor:
@@ -69,12 +74,13 @@ class Supervisor:
         self.mirror, self.topic, self.partition = key
         self.where = TopicPartition(self.topic, self.partition)
         self.relay: PartitionRelay | None = None
+        self.counts = Counts()
         self._around = around
         self._settle = settle
         self._changed = asyncio.Event()
         self._releasing = False
-        self._attempt = 0
         self._began_at = -1
+        self._skip_lost = False
         self._end_is_known = False
         self._configs: Mapping[str, str] = {}
         # The relay and what finishes a first copy may both have something to remember.
@@ -90,10 +96,15 @@ class Supervisor:
         """The state written last."""
         return self.record.state
 
+    @property
+    def ended(self) -> bool:
+        """Whether nothing moves the partition any more."""
+        return self._task.done()
+
     def poke(self) -> None:
         """Look at the desired state again."""
         self._changed.set()
-        if self.relay is not None and (self._desired() is not DesiredState.MIRRORING or self._source_changed()):
+        if self.relay is not None and (self._outdated()):
             self.relay.stop()
 
     async def release(self, within_s: float) -> bool:
@@ -112,6 +123,15 @@ class Supervisor:
     async def cut_off(self) -> None:
         """End at once, whatever is in flight."""
         await cancelled({self._task})
+
+    def _outdated(self) -> bool:
+        """Whether the relay does what is no longer wanted, from another source, or for other topics."""
+        return self._desired() is not DesiredState.MIRRORING or self._source_changed() or self._topics_changed()
+
+    def _topics_changed(self) -> bool:
+        topic, record = self._topic_record(), self.record
+        ids = (record.source_topic_id, record.destination_topic_id)
+        return topic is not None and (topic.source_topic_id, topic.destination_topic_id) != ids
 
     def _source_changed(self) -> bool:
         mirror = self._around.image.mirrors.get(self.mirror)
@@ -164,10 +184,10 @@ class Supervisor:
                 await self._idle(AFTER_MISTAKE_S)
 
     async def _mirror(self) -> None:
-        if self.record.state is PartitionState.FAILED and self.record.retry_attempt == NEVER_RETRY:
-            await self._idle()
-            return
+        self.record = self._current()
         try:
+            if self.record.state is PartitionState.FAILED and not await self._tries_again():
+                return
             await self._relay_once()
         except PartitionFailed as error:
             await self._failed(str(error), retriable=error.retriable)
@@ -186,22 +206,30 @@ class Supervisor:
         if mirror is None or topic is None:
             await self._changed.wait()
             return
-        self.record = self._current()
         await self._begin()
         self._configs = mirror.configs
         try:
             source = await unless(self._changed, around.sources.get(mirror))
-            facts = await unless(self._changed, around.facts.of(self.topic, source.cluster))
+            facts = await unless(self._changed, around.facts.of(self.topic, source.cluster, self._ids(topic, source)))
         except Stopped:
             return
         claim = self._claim(topic, facts)
         # Only the first takeover may do without the settle wait; what comes later has had something in flight.
         self._settle = True
         self._began_at = self.record.checked_offset
-        relay = PartitionRelay(claim, source=source, destination=around.destination, lease=around.lease, ledger=self)
+        relay = PartitionRelay(
+            claim,
+            source=source,
+            destination=around.destination,
+            lease=around.lease,
+            ledger=self,
+            counts=self.counts,
+            throttle=around.throttles.of(self.mirror) if around.throttles else None,
+        )
         self.relay = relay
+        helped = asyncio.create_task(self._note_help(relay), name=f"retried {self.where}")
         try:
-            if self._releasing or self._desired() is not DesiredState.MIRRORING:
+            if self._releasing or self._outdated():
                 return
             await relay.run()
             self._settle = relay.unsettled
@@ -209,6 +237,7 @@ class Supervisor:
             self._settle = relay.unsettled
             raise
         finally:
+            await cancelled({helped})
             self._keep(relay)
             self.relay = None
 
@@ -224,7 +253,18 @@ class Supervisor:
             max_message_bytes=facts.max_message_bytes,
             terms=Terms(may_blank=facts.may_blank, trust_emptiness=facts.trust_emptiness),
             guard_ms=facts.guard_ms,
+            apart_s=self._apart_s(),
+            start_offset=topic.start_offsets[self.partition] if self.partition < len(topic.start_offsets) else -1,
         )
+
+    def _ids(self, topic: TopicRecord, source: Source) -> TopicIds:
+        sides = Sides(source.lookups, self._around.destination.lookups)
+        there, here = topic.source_topic_id, topic.destination_topic_id
+        return TopicIds(sides, self.topic, source=there, destination=here, apart_s=self._apart_s())
+
+    def _apart_s(self) -> float:
+        refresh_s = self._mirror_config().metadata_refresh_interval_ms / 1000
+        return min(LONGEST_APART_S, max(SHORTEST_APART_S, refresh_s))
 
     def _current(self) -> PartitionRecord:
         """The own record, unless the topic was started anew with other ids meanwhile."""
@@ -238,7 +278,7 @@ class Supervisor:
         for passing, there in RESTS.values():
             if self.record.state is passing:
                 await self._write(there)
-        if self.record.state in {PartitionState.UNKNOWN, PartitionState.STOPPED, PartitionState.FAILED}:
+        if self.record.state in {PartitionState.UNKNOWN, PartitionState.STOPPED}:
             await self._write(PartitionState.LOG_ALIGNMENT)
 
     def _known(self, record: PartitionRecord) -> Known:
@@ -251,7 +291,13 @@ class Supervisor:
             life = topics_life(record.source_topic_id, record.destination_topic_id)
             checked = max(checked, published.figure.destination_end if published.figure.life == life else 0)
         return Known(
-            record.producer_id, record.producer_epoch, record.spare_producer_id, checked, record.long_runs, copy
+            record.producer_id,
+            record.producer_epoch,
+            record.spare_producer_id,
+            checked,
+            record.long_runs,
+            copy,
+            self._skip_lost,
         )
 
     def _keep(self, relay: PartitionRelay) -> None:
@@ -262,7 +308,7 @@ class Supervisor:
         self._end_is_known = True
         if 0 <= self._began_at < progress.position:
             # The counter of retries is cleared by a successful append.
-            self._attempt = 0
+            self.record = replace(self.record, retry_attempt=0)
         self.record = replace(
             self.record,
             producer_id=progress.producer_id,
@@ -330,24 +376,53 @@ class Supervisor:
                 await self._changed.wait()
 
     async def _failed(self, reason: str, *, retriable: bool) -> None:
-        config = self._mirror_config()
-        attempt, most = self._attempt, config.failed_retry_max_attempts
-        again = retriable and attempt < most
+        topic = self._topic_record()
         before = self.record.state if self.record.state is not PartitionState.FAILED else self.record.previous_state
         log.error("%s of mirror %s: FAILED: %s", self.where, self.mirror, reason)
         await self._write(
             PartitionState.FAILED,
             error=reason,
-            retry_attempt=attempt if retriable else NEVER_RETRY,
+            retry_attempt=max(0, self.record.retry_attempt) if retriable else NEVER_RETRY,
             previous_state=before,
+            # An operator who asked before this cannot have meant it.
+            recoveries=self.record.recoveries if topic is None else topic.recoveries,
         )
-        if not again:
-            await self._idle()
-            return
-        self._attempt += 1
-        ceiling_s = config.failed_retry_max_backoff_ms / 1000
-        wait_s = min(ceiling_s, config.failed_retry_initial_backoff_ms / 1000 * 2 ** min(attempt, MOST_DOUBLINGS))
-        await self._idle(wait_s * random.uniform(0.8, 1.2))  # noqa: S311  # spreads retries, guards nothing
+
+    async def _tries_again(self) -> bool:
+        """Wait until a FAILED partition is to be tried again, and say so; False where something else is wanted."""
+        wait = wait_s(self.record, self._mirror_config())
+        due, failed_with = time.monotonic() + wait, self._around.image.mirrors.get(self.mirror)
+        while True:
+            self._changed.clear()
+            mirror, topic = self._around.image.mirrors.get(self.mirror), self._topic_record()
+            if self._releasing or self._desired() is not DesiredState.MIRRORING or self._topics_changed():
+                return False
+            if topic is not None and topic.recoveries > self.record.recoveries:
+                await self._recover(topic)
+                return True
+            left = due - time.monotonic()
+            cured = mirror is not None and failed_with is not None and self._cured(failed_with, mirror)
+            if left <= 0 or cured:
+                await self._write(returns_to(self.record), retry_attempt=self.record.retry_attempt + 1)
+                return True
+            await self._idle(None if left == float("inf") else left)
+
+    def _cured(self, failed_with: MirrorRecord, mirror: MirrorRecord) -> bool:
+        """Whether another connection may help, so that a retry need not wait for its time."""
+        retriable = self.record.retry_attempt != NEVER_RETRY
+        return retriable and not same_connection(failed_with.configs, mirror.configs)
+
+    async def _recover(self, topic: TopicRecord) -> None:
+        """An operator asks for another try: the counter begins anew, and what retention took may be left out."""
+        self._skip_lost = OVERTAKEN in self.record.error
+        log.info("%s of mirror %s: recovers", self.where, self.mirror)
+        await self._write(returns_to(self.record), retry_attempt=0, recoveries=topic.recoveries)
+
+    async def _note_help(self, relay: PartitionRelay) -> None:
+        """Clear the counter of retries in the state once a retry has helped."""
+        if self.record.retry_attempt > 0:
+            await helped(relay, lambda: self._began_at)
+            await self._write(self.record.state, retry_attempt=0)
 
     def _mirror_config(self) -> MirrorConfig:
         mirror: MirrorRecord | None = self._around.image.mirrors.get(self.mirror)
@@ -387,6 +462,7 @@ class Supervisor:
     async def _agreed(self, state: PartitionState, progress: Progress, copy: Copy, note: str = "") -> None:
         if self._began_at < 0:
             self._began_at = progress.position
+        self._skip_lost = False
         await self._write(
             state,
             producer_id=progress.producer_id,
@@ -394,7 +470,6 @@ class Supervisor:
             checked_offset=progress.position,
             last_mirrored_offset=progress.position,
             error=note,
-            retry_attempt=self._attempt,
             filled_to=copy.filled_to,
             last_filling=copy.last_filling,
             configs_before=copy.configs_before,

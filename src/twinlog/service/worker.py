@@ -3,27 +3,32 @@
 import asyncio
 import logging
 import signal
-import sys
+import socket
 import time
 import uuid
 from contextlib import suppress
 
 from twinlog.admin.mirrors import DESTINATION_LABEL
 from twinlog.config.client import ClientSettings
-from twinlog.errors import GiveWay, RefreshLeader, RetryLater, TakeOverAnew, TwinlogError
+from twinlog.errors import AuthenticationFailed, GiveWay, RefreshLeader, RetryLater, TakeOverAnew, TwinlogError
 from twinlog.relay.budget import Budget
 from twinlog.relay.destination import Destination
 from twinlog.relay.lease import Lease
 from twinlog.relay.waiting import cancelled
+from twinlog.service.coordinator import Coordinator
 from twinlog.service.discovery import Discovery
 from twinlog.service.facts import FactFinder
 from twinlog.service.figures import Figures
+from twinlog.service.http import Endpoints, HttpServer, listening
 from twinlog.service.keeper import FAREWELL_WITHIN_S, Keeper
+from twinlog.service.logs import TEXT, set_up_logging
 from twinlog.service.membership import LEAVE_WITHIN_S, Membership
+from twinlog.service.metrics import View
 from twinlog.service.shards import RELEASE_WITHIN_S, SAID_WITHIN_S, Shards, lease_id
 from twinlog.service.sources import Sources
 from twinlog.service.supervisor import Surroundings
 from twinlog.service.sweep import Sweep
+from twinlog.service.throttle import Throttles
 from twinlog.state.log import StateLog
 from twinlog.state.writer import StateWriter
 from twinlog.wire.cluster import Cluster
@@ -57,10 +62,11 @@ def lease_clock() -> float:
 class Worker:
     """One incarnation of a worker: one lease, one membership. A worker that was fenced begins a new one."""
 
-    def __init__(self, settings: ClientSettings) -> None:
+    def __init__(self, settings: ClientSettings, endpoints: Endpoints | None = None) -> None:
         self.id = uuid.uuid4().hex[:12]
         self.served = False
         self._settings = settings
+        self._endpoints = endpoints or Endpoints()
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Run until `stopping` is set.
@@ -68,6 +74,7 @@ class Worker:
         Raises GiveWay where another worker has fenced this one, UnsupportedVersion where the brokers are too old.
         """
         addresses = ",".join(f"{host}:{port}" for host, port in self._settings.bootstrap)
+        self._endpoints.waits_for = f"not connected to the destination cluster at {addresses} yet"
         log.info("connecting to the destination cluster at %s, for %.0f s at most", addresses, CONNECT_WITHIN_S)
         cluster = await Cluster.connect(
             self._settings,
@@ -91,26 +98,31 @@ class Worker:
         figures = Figures(self.id, state.shards)
         keeper = Keeper(writer, lease, worker=self.id, figures=figures.due)
         sources, destination = Sources(Budget(BUFFER_BYTES)), Destination(cluster)
-        around = Surroundings(image, keeper, lease, sources, destination, FactFinder(cluster))
+        around = Surroundings(image, keeper, lease, sources, destination, FactFinder(cluster), Throttles(image))
         shards = figures.shards = Shards(state, around, worker=self.id)
         shards.sightings.note(image.workers.values())
         membership = Membership(
             self._settings, on_gained=shards.gained, on_taken=shards.taken, client_id=f"twinlog-worker-{self.id}"
         )
+        discovery = Discovery(state, image, shards, sources, Coordinator(cluster, state, image, keeper))
+        view = View(self.id, cluster.cluster_id, image, lease, shards, sources, discovery)
         tasks = {
+            asyncio.create_task(view.watch(), name="look at the partitions"),
             asyncio.create_task(keeper.run(), name="lease"),
             asyncio.create_task(state.follow(image, shards.changed), name="follow the state"),
             asyncio.create_task(membership.watch(), name="membership"),
             asyncio.create_task(Sweep(cluster, shards).run(), name="sweep"),
-            asyncio.create_task(Discovery(state, image, shards, sources).run(), name="discovery"),
+            asyncio.create_task(discovery.run(), name="discovery"),
         }
         log.info("worker %s runs on cluster %s, %d shards", self.id, cluster.cluster_id, state.shards)
+        self._endpoints.view = view
         self.served = True
         membership.start()
         try:
             await _until_first(tasks, stopping)
             await shards.release_all()
         finally:
+            self._endpoints.view, self._endpoints.waits_for = None, "the worker is ending, or about to begin anew"
             await shards.cut_off()
             await membership.leave()
             await _ended(tasks)
@@ -149,17 +161,29 @@ async def _ended(tasks: set["asyncio.Task[None]"]) -> None:
             task.result()
 
 
-async def _run(settings: ClientSettings) -> int:
+async def _run(settings: ClientSettings, at: socket.socket | None) -> int:
+    endpoints = Endpoints()
+    server = HttpServer(endpoints, at) if at is not None else None
+    try:
+        return await _incarnations(settings, endpoints)
+    finally:
+        if server is not None:
+            await server.close()
+
+
+async def _incarnations(settings: ClientSettings, endpoints: Endpoints) -> int:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
+    served = False  # what fails from the start is a mistake; credentials refused later may be about to be renewed
     while not stopping.is_set():
-        worker = Worker(settings)
+        worker = Worker(settings, endpoints)
         try:
             await _run_until_told(worker, stopping)
-        except (GiveWay, RetryLater, RefreshLeader, TakeOverAnew) as error:
-            if not worker.served:
+        except (AuthenticationFailed, GiveWay, RetryLater, RefreshLeader, TakeOverAnew) as error:
+            served = served or worker.served
+            if not served:
                 raise
             log.warning("worker %s was ended by trouble and begins anew: %s", worker.id, error)
             with suppress(TimeoutError):
@@ -183,9 +207,15 @@ async def _run_until_told(worker: Worker, stopping: asyncio.Event) -> None:
         running.result()
 
 
-def run_worker(settings: ClientSettings, *, verbose: bool) -> int:
-    """Run a worker in the foreground until SIGTERM or SIGINT; returns the exit code."""
-    set_up_logging(verbose=verbose)
+def run_worker(
+    settings: ClientSettings, *, verbose: bool, http: str | None = None, log_format: str = TEXT, log_level: str = ""
+) -> int:
+    """Run a worker in the foreground until SIGTERM or SIGINT; returns the exit code.
+
+    `http` is the HOST:PORT to serve metrics and health at. Raises BadInput where that cannot be listened at.
+    """
+    set_up_logging(level=log_level or ("DEBUG" if verbose else "INFO"), form=log_format)
+    at = listening(http) if http is not None else None
     try:
         import uvloop  # noqa: PLC0415  # absent on platforms without it
     except ImportError:
@@ -193,13 +223,4 @@ def run_worker(settings: ClientSettings, *, verbose: bool) -> int:
     else:
         runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
     with runner:
-        return runner.run(_run(settings))
-
-
-def set_up_logging(*, verbose: bool) -> None:
-    """One line per event of interest on stderr."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    root = logging.getLogger("twinlog")
-    root.addHandler(handler)
-    root.setLevel(logging.DEBUG if verbose else logging.INFO)
+        return runner.run(_run(settings, at))
