@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
@@ -389,11 +389,6 @@ async def _no_authorizer(_cluster: Cluster) -> bool:
     return True
 
 
-async def _here(work: Callable[..., Any], *arguments: Any) -> Any:
-    """In the world there are no threads: time would not wait for them."""
-    return work(*arguments)
-
-
 @contextmanager
 def _real_code_in_a_simulated_world(loop: SimLoop, trace: Trace, seed: int) -> Iterator[None]:
     """Put the simulation under twinlog: time and chance, connections, membership; and smaller long runs."""
@@ -401,7 +396,6 @@ def _real_code_in_a_simulated_world(loop: SimLoop, trace: Trace, seed: int) -> I
     handler, level = _Logged(trace), logger.level
     with pytest.MonkeyPatch.context() as patch, simulated(loop, seed):
         patch.setattr(dial, "Connection", SimConnection)
-        patch.setattr(asyncio, "to_thread", _here)
         patch.setattr(worker_module, "Membership", Member)
         patch.setattr(worker_module, "has_authorizer", _no_authorizer)
         patch.setattr(destination_module, "LONG_RUN", LONG_RUN)
