@@ -29,7 +29,6 @@ NOT_YET = frozenset(
         "mirror.groups.include",
         "mirror.num.replica.fetchers",
         "mirror.socket.receive.buffer.bytes",
-        "mirror.start.offset.spec",
         "mirror.support.unclean.leader.election",
     }
 )

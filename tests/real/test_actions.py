@@ -13,6 +13,7 @@ from tests.real.mirroring import Worker
 from twinlog.admin import MirrorAdmin
 from twinlog.config.client import ClientSettings
 from twinlog.control.commands import Altered
+from twinlog.control.records import TopicRecord
 from twinlog.errors import ConcurrentChange
 from twinlog.names import TopicPartition
 from twinlog.testing.kafka import LocalKafka
@@ -171,3 +172,23 @@ def wait_for(commands: Commands, worker: Worker, mirror: str, state: str, end: i
     while partition(commands, mirror) != (state, end):
         assert time.monotonic() < deadline, worker.log_text(40)
         time.sleep(0.2)
+
+
+def test_a_start_says_where_the_copy_begins(commands: Commands, source: LocalKafka, topic: str) -> None:
+    """The source's present end, the first record at or after a time, and nothing that cannot be read."""
+    mirror = commands.mirror()
+    for name in (f"{topic}-end", f"{topic}-time", f"{topic}-whole"):
+        source.create_topic(name, 1)
+        produce(source, name, 7)
+
+    def start(name: str, *more: str) -> TopicRecord:
+        commands.done("--start", "--mirror", mirror, "--topics", name, *more)
+        (record,) = (record for record in commands.state()[1] if (record.mirror, record.topic) == (mirror, name))
+        return record
+
+    assert start(f"{topic}-end", "--start-at", "latest").start_offsets == (7,)
+    early = start(f"{topic}-time", "--start-at", "1")
+    assert (early.start_at, early.start_offsets) == ("1", (0,))
+    assert start(f"{topic}-whole").start_offsets == ()
+    refused = commands.failure("--start", "--mirror", mirror, "--topics", f"{topic}-end", "--start-at", "yesterday")
+    assert "--start-at is 'yesterday', but must be earliest, latest" in refused

@@ -116,13 +116,15 @@ class MirrorAdmin:
         source_bootstrap: str | None = None,
         must_exist: bool = False,
         dry_run: bool = False,
+        start_at: str | None = None,
     ) -> StartMirrorTopicsResult:
         """Start topics, making those that the destination lacks, and remember the patterns.
 
         Parameters: `topics` and `exclude` are names and regexes that match whole names; `topic_ids` the ids that named
         topics must have at the source; `replication_factor` that of topics made (None: the destination's default);
         `source_bootstrap` addresses of the source for this call only; `must_exist`, a named topic that the source does
-        not have is an error, rather than remembered.
+        not have is an error, rather than remembered; `start_at` where the first copy begins: earliest, latest, ms since
+        1970 or an ISO 8601 time (None: `mirror.start.offset.spec`).
 
         Raises UnknownClusterMirror, BadInput (a pattern), InvalidRequest (the source is another cluster, or the
         destination itself), UnknownTopicOrPartition, ConcurrentChange. What fails for one topic is in the result.
@@ -136,6 +138,7 @@ class MirrorAdmin:
             source_bootstrap=source_bootstrap,
             must_exist=must_exist,
             dry_run=dry_run,
+            start_at=start_at,
         )
         return await start_topics(self._cluster, await self._log(), request, timeout_s=self._timeout_s)
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
-from twinlog.admin import state
+from twinlog.admin import beginnings, state
 from twinlog.admin.failback import refuse_diverged
 from twinlog.admin.results import StartMirrorTopicsResult
 from twinlog.admin.sources import check_identity, connected, reverse_mirrors
@@ -58,10 +58,13 @@ class StartRequest:
     source_bootstrap: str | None = None
     must_exist: bool = False
     dry_run: bool = False
+    start_at: str | None = None
 
     def __post_init__(self) -> None:
         Patterns(self.include)
         Patterns(self.exclude)
+        if self.start_at is not None:
+            beginnings.parse(self.start_at)
         if not self.include:
             raise InvalidRequest("No topics were given to start.")
         for name in self.topic_ids.keys() - self.named:
@@ -134,6 +137,7 @@ class _Starting:
             for topic in found
             if topic.name not in self._failed
         )
+        found = await beginnings.chosen(self._source, found, theirs, self._config, self._request.start_at)
         return self._result(await self._judge(found, reverse, commit=True))
 
     # Looking

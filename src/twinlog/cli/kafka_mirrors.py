@@ -116,6 +116,7 @@ async def _start(admin: "MirrorAdmin", given: argparse.Namespace) -> int:
         source_bootstrap=given.remote_bootstrap_server,
         must_exist=given.add,
         dry_run=given.dry_run,
+        start_at=given.start_at,
     )
     _notes(result.notes)
     if given.dry_run:

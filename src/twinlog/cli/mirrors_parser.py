@@ -46,6 +46,7 @@ _SCOPES: Final = {
     "config": ({"alter"}, _ALTERING),
     "delete_config": ({"alter"}, _ALTERING),
     "dry_run": (ACTIONS.keys() - SHOWS, "--dry-run is only valid with an action that changes something"),
+    "start_at": (STARTS, "--start-at is only valid with --start"),
     "topic_id": (STARTS, "--topic-id is only valid with --start"),
     "replication_factor": (STARTS, "--replication-factor is only valid with --start"),
     "remote_bootstrap_server": (
@@ -108,6 +109,11 @@ def _add_flags(parser: Parser) -> None:
         help="alter: configs to set; a list is written in brackets: k=[a,b]",
     )
     add("--delete-config", action="append", metavar="K,...", help="alter: configs to put back to their defaults")
+    add(
+        "--start-at",
+        metavar="WHERE",
+        help="start: earliest, latest, a time (ISO 8601) or ms since 1970: where to begin",
+    )
     add("--dry-run", action="store_true", help="tell what would be done, and change nothing")
     add("--all-topics", action="store_true", help="the same as --topics '.*'")
     add(

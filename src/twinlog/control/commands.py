@@ -43,7 +43,7 @@ class FoundTopic:
 
     `partitions` 0: named, but not there yet. `destination_topic_id` NO_TOPIC_ID: the destination has no such topic.
     `adoptable`: the destination's topic is empty, or known to be the source's twin. `expected_id`: what `--topic-id`
-    said.
+    said. `start_at`, `start_offsets`: as in the topic's record.
     """
 
     name: str
@@ -52,6 +52,8 @@ class FoundTopic:
     destination_topic_id: UUID = NO_TOPIC_ID
     adoptable: bool = True
     expected_id: UUID | None = None
+    start_at: str = ""
+    start_offsets: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

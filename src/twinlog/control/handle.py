@@ -158,10 +158,13 @@ def _begun(image: Image, mirror: str, found: FoundTopic) -> tuple[Change, ...]:
         source_topic_id=found.source_topic_id,
         destination_topic_id=found.destination_topic_id,
         partitions=found.partitions,
+        start_at=found.start_at,
+        start_offsets=found.start_offsets,
     )
     former = image.topic(mirror, found.name)
     if former is not None and _same_twins(former, found):
-        return (record,)
+        # The log that is there began where it was told to then.
+        return (replace(record, start_at=former.start_at, start_offsets=former.start_offsets),)
     stale = image.partitions_of(mirror, found.name)
     return (record, *(Tombstone(partition.key) for partition in stale))
 

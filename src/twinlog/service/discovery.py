@@ -9,6 +9,7 @@ import logging
 import time
 from functools import partial
 
+from twinlog.admin.beginnings import EARLIEST
 from twinlog.admin.starting import StartRequest, start_topics
 from twinlog.config.mirror import MirrorConfig
 from twinlog.control.image import Image
@@ -115,7 +116,7 @@ class Discovery:
         ]
         if not new:
             return ""
-        request = StartRequest(mirror=mirror.mirror, include=tuple(config.topics_include.elements))
+        request = StartRequest(mirror=mirror.mirror, include=tuple(config.topics_include.elements), start_at=EARLIEST)
         async with self._starting:
             result = await start_topics(self._state.cluster, self._state, request, timeout_s=START_WITHIN_S)
         if result.started:
