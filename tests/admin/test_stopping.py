@@ -64,7 +64,8 @@ class FakeCluster:
 
 @pytest.fixture(autouse=True)
 def _commits_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def change(_cluster: Any, log: FakeLog, handler: Any) -> Any:
+    async def change(_cluster: Any, log: FakeLog, handler: Any, *, dry_run: bool) -> Any:
+        assert not dry_run
         handled = handler(log.image)
         for record in handled.records:
             log.image.apply(record)

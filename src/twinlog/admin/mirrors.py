@@ -217,9 +217,7 @@ class MirrorAdmin:
         Raises UnknownClusterMirror, InvalidConfig (key or value, with file and line), ConcurrentChange.
         """
         log, command = await self._log(), Alter(mirror, configs, tuple(removed), origin)
-        if dry_run:
-            return alter(await state.load(log), command).reply
-        return await state.change(self._cluster, log, lambda image: alter(image, command))
+        return await state.change(self._cluster, log, lambda image: alter(image, command), dry_run=dry_run)
 
     async def delete_mirror(self, mirror: str, *, dry_run: bool = False) -> Deleted:
         """Delete a mirror whose topics are all STOPPED; the topics at the destination stay.
@@ -227,9 +225,7 @@ class MirrorAdmin:
         Raises UnknownClusterMirror, ClusterMirrorNotEmpty, InvalidClusterMirrorState, ConcurrentChange.
         """
         log, command = await self._log(), Delete(mirror)
-        if dry_run:
-            return delete(await state.load(log), command).reply
-        return await state.change(self._cluster, log, lambda image: delete(image, command))
+        return await state.change(self._cluster, log, lambda image: delete(image, command), dry_run=dry_run)
 
     async def skipped(self, mirrors: Collection[str] | None = None) -> tuple[SkippedRecord, ...]:
         """What the last refresh of some mirrors (None: all) left alone, and why.

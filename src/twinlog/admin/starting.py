@@ -202,9 +202,7 @@ class _Starting:
             handled = identified(start(image, command), image, self._mirror.mirror, source_id)
             return handled if commit else Handled((), handled.reply)
 
-        if self._request.dry_run:
-            return handler(await state.load(self._log)).reply
-        return await state.change(self._cluster, self._log, handler)
+        return await state.change(self._cluster, self._log, handler, dry_run=self._request.dry_run)
 
     # Making
 

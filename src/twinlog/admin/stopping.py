@@ -30,10 +30,9 @@ async def stop_topics(
 ) -> StopMirrorTopicsResult:
     """Carry out a stop; `MirrorAdmin.stop_mirror_topics` says what it raises."""
     command = Stop(mirror, await _chosen(cluster, log, mirror, patterns, "stop"), tuple(patterns))
+    judged = await state.change(cluster, log, lambda image: stop(image, command), dry_run=dry_run)
     if dry_run:
-        judged = stop(await state.load(log), command).reply
         return StopMirrorTopicsResult(judged.mirror, judged.stopped, judged.already, judged.failed)
-    judged = await state.change(cluster, log, lambda image: stop(image, command))
     return await _waited(log, judged, wait_s)
 
 
@@ -51,10 +50,9 @@ async def move_topics(
     """Pause, resume or recover topics by `how`, and wait until all their partitions are in the state `until`."""
     chosen = await _chosen(cluster, log, mirror, patterns, how.__name__)
     command = OnTopics(mirror, chosen, tuple(patterns))
+    judged = await state.change(cluster, log, lambda image: how(image, command), dry_run=dry_run)
     if dry_run:
-        judged = how(await state.load(log), command).reply
         return MoveMirrorTopicsResult(judged.mirror, judged.moved, judged.already, judged.failed)
-    judged = await state.change(cluster, log, lambda image: how(image, command))
     image = await state.load(log)
     topics = (*judged.moved, *judged.already)
     if until is not None and live_workers(image, _now_ms()) and _waiting_for(image, mirror, topics, until):

@@ -85,7 +85,7 @@ def stop(image: Image, command: Stop) -> Handled[Stopped]:
     records: list[TopicRecord] = []
     already: list[str] = []
     failed: dict[str, ClusterMirrorError] = {}
-    for name in sorted(named.union(command.topics, _own_matches(image, mirror.mirror, patterns))):
+    for name in sorted(named.union(command.topics, own_matches(image, mirror.mirror, patterns))):
         record = image.topic(mirror.mirror, name)
         problem = not_ours(image, mirror.mirror, name, exists=name in command.topics)
         if problem is not None:
@@ -173,7 +173,7 @@ def _same_twins(record: TopicRecord, found: FoundTopic) -> bool:
     return (record.source_topic_id, record.destination_topic_id) == (found.source_topic_id, found.destination_topic_id)
 
 
-def _own_matches(image: Image, mirror: str, patterns: Iterable[str]) -> list[str]:
+def own_matches(image: Image, mirror: str, patterns: Iterable[str]) -> list[str]:
     """The mirror's topics that the patterns match: some may not exist at the destination yet."""
     chosen = Selection(include=tuple(patterns), exclude=())
     return [record.topic for record in image.topics_of(mirror) if chosen.includes(record.topic)]

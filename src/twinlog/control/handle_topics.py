@@ -5,10 +5,11 @@ from dataclasses import replace
 
 from twinlog.control.checks import find_mirror, not_ours
 from twinlog.control.commands import Handled, Moved, OnTopics
+from twinlog.control.handle import own_matches
 from twinlog.control.image import Image
 from twinlog.control.lifecycle import DesiredState, PartitionState
 from twinlog.control.records import TopicRecord
-from twinlog.control.selection import Selection, names_in
+from twinlog.control.selection import names_in
 from twinlog.errors import (
     ClusterMirrorError,
     InvalidClusterMirrorState,
@@ -40,12 +41,10 @@ def _each(image: Image, command: OnTopics, judge: Judge) -> Handled[Moved]:
     mirror = find_mirror(image, command.mirror).mirror
     patterns = command.patterns or command.topics
     named = names_in(patterns)
-    chosen = Selection(include=tuple(patterns), exclude=())
-    own = [record.topic for record in image.topics_of(mirror) if chosen.includes(record.topic)]
     moved: list[TopicRecord] = []
     already: list[str] = []
     failed: dict[str, ClusterMirrorError] = {}
-    for name in sorted(named.union(command.topics, own)):
+    for name in sorted(named.union(command.topics, own_matches(image, mirror, patterns))):
         try:
             before = _own(image, mirror, name, exists=name in command.topics)
             after = judge(image, before)
