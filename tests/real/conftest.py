@@ -1,8 +1,8 @@
 """Fixtures of real Kafka clusters, started once a session and shared by all tests of this folder.
 
-`source` and `destination` have one broker each, `destination3` has three (replication factor 3, min ISR 2). Tests
-leave them running and in working order, and use topic names of their own (fixture `topic`); a test that breaks a
-broker for good starts its own `LocalKafka`.
+`source` and `destination` have one broker each, `destination3` has three (replication factor 3, min ISR 2), and on
+`without_mirrors` nobody makes a mirror. Tests leave them running and in working order, and use topic names of their own
+(fixture `topic`); a test that breaks a broker for good starts its own `LocalKafka`.
 """
 
 import re
@@ -66,6 +66,12 @@ def destination() -> Iterator[LocalKafka]:
 def destination3() -> Iterator[LocalKafka]:
     """A cluster of three brokers, replication factor 3, min ISR 2."""
     yield from _shared("destination3", LocalKafka(3))
+
+
+@pytest.fixture(scope="session")
+def without_mirrors() -> Iterator[LocalKafka]:
+    """A cluster of one broker on which no test makes a mirror, so that it has no state topic."""
+    yield from _shared("without mirrors", LocalKafka())
 
 
 @pytest.fixture

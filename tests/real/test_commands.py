@@ -173,9 +173,11 @@ def test_min_insync_replicas_follow_the_factor_and_a_stop_without_a_worker_says_
     assert "no worker is running" in said.err
 
 
-def test_looking_creates_nothing(source: LocalKafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_looking_creates_nothing(
+    without_mirrors: LocalKafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """On a cluster without mirrors, list and describe say so, and the state topic is not made."""
-    commands = Commands(source, source, tmp_path, capsys)
+    commands = Commands(without_mirrors, without_mirrors, tmp_path, capsys)
     assert STATE_TOPIC not in commands.state()[2]
     assert commands.done("--list") == "No mirrors found\n"
     assert commands.done("--describe") == "No mirror partitions found\n"
@@ -184,7 +186,7 @@ def test_looking_creates_nothing(source: LocalKafka, tmp_path: Path, capsys: pyt
     assert commands.done("--describe", "--failed") == "No failed partitions found\n"
     commands.failure("--start", "--mirror", "m", "--topics", "t")
     commands.failure("--stop", "--mirror", "m", "--topics", "t")
-    own = commands.file(f"bootstrap.servers={source.bootstrap}")
+    own = commands.file(f"bootstrap.servers={without_mirrors.bootstrap}")
     loop = commands.failure("--create", "--mirror", "m", "--mirror-config", own)
     assert loop.startswith("Detected mirror loop for mirror: m")
     assert STATE_TOPIC not in commands.state()[2]

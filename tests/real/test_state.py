@@ -142,9 +142,9 @@ async def test_open_creates_a_compacted_topic_once(destination3: LocalKafka) -> 
         assert configs["cleanup.policy"].value == "compact"
 
 
-async def test_a_missing_topic_is_an_empty_image(source: LocalKafka) -> None:
+async def test_a_missing_topic_is_an_empty_image(without_mirrors: LocalKafka) -> None:
     """Looking creates nothing: without the topic there are no shards, and the image is empty."""
-    async with connected(source.bootstrap) as cluster:
+    async with connected(without_mirrors.bootstrap) as cluster:
         log = await StateLog.open(cluster, create=False)
         assert log.shards == 0
         assert (await log.load()).mirrors == {}
