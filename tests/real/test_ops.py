@@ -296,6 +296,24 @@ async def test_a_topic_is_created_with_configs(cluster: Cluster, topic: str) -> 
         await ops.create_topic(cluster, topic, partitions=2)
 
 
+async def test_a_new_topic_has_configs_on_every_broker(cluster3: Cluster, topic: str) -> None:
+    """Right after a topic's creation a broker may not have heard of it; its configs are told all the same."""
+    for number in range(20):
+        made = f"{topic}-{number}"
+        await ops.create_topic(cluster3, made, partitions=1, configs={"compression.type": "producer"})
+        asked = [ops.describe_configs(cluster3, "topic", [made], node=node) for node in cluster3.brokers]
+        for told in await asyncio.gather(*asked):
+            assert told[made]["compression.type"].value == "producer"
+
+
+async def test_an_unknown_topic_has_no_configs(cluster: Cluster, topic: str) -> None:
+    """What stays unknown is told after a few seconds, by its name."""
+    began = time.monotonic()
+    with pytest.raises(UnknownTopicOrPartition, match=topic):
+        await ops.describe_configs(cluster, "topic", [topic])
+    assert time.monotonic() - began < 5.0
+
+
 async def test_refused_topics_say_why(cluster: Cluster, topic: str) -> None:
     """Each mistake has its own class, with the broker's words; validating creates nothing."""
     with pytest.raises(InvalidReplicationFactor, match="INVALID_REPLICATION_FACTOR"):

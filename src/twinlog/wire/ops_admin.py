@@ -95,6 +95,7 @@ _NEWEST_DELETE_BY_NAME: Final = 5
 _FIRST_WITH_SOURCE: Final = 1
 _FIRST_WITH_DEFAULTS: Final = 4  # KIP-464: -1 for the broker's own numbers
 _PATIENCE_S: Final = 15.0
+_KNOWN_EVERYWHERE_S: Final = 3.0  # brokers learn of a new topic one after the other, within milliseconds if all is well
 
 # What the user can put right, by Kafka's code; everything else is for `codes.check`.
 _INPUT_ERRORS: Final[dict[int, type[BadInput]]] = {
@@ -249,9 +250,12 @@ async def describe_configs(
 ) -> dict[str, dict[str, ConfigEntry]]:
     """Return the configs (all, or `keys`) of topics, brokers or groups, by name and key.
 
-    A broker answers only for itself, so each is asked in person; for the rest `node` says who is asked (None: any), for
-    what one broker knows another may not know yet. Raises UnknownTopicOrPartition, AuthorizationFailed.
+    A broker answers only for itself, so each is asked in person; for the rest `node` says who is asked (None: any).
+    What one broker knows another may not know yet, so a topic counts as unknown only after a few seconds. Raises
+    UnknownTopicOrPartition, AuthorizationFailed.
     """
+    if kind == "topic":
+        return await _describe_topics(cluster, names, node=node, keys=keys, timeout_s=timeout_s)
     if kind != "broker":
         return await _describe_at(cluster, kind, names, node=node, keys=keys, timeout_s=timeout_s)
     found: dict[str, dict[str, ConfigEntry]] = {}
@@ -374,6 +378,18 @@ async def _rights_by_metadata(cluster: Cluster, timeout_s: float) -> frozenset[s
 def _operations(told: Collection[int]) -> frozenset[str] | None:
     named = frozenset(name for code, name in _OPERATIONS.items() if code in told)
     return named or None  # nothing: not allowed to know; bit 31 alone: not told
+
+
+async def _describe_topics(
+    cluster: Cluster, names: Collection[str], *, node: int | None, keys: Collection[str] | None, timeout_s: float
+) -> dict[str, dict[str, ConfigEntry]]:
+    attempts = Attempts(min(timeout_s, _KNOWN_EVERYWHERE_S))
+    while True:
+        try:
+            return await _describe_at(cluster, "topic", names, node=node, keys=keys, timeout_s=timeout_s)
+        except UnknownTopicOrPartition:
+            if not await attempts.again():
+                raise
 
 
 async def _describe_at(
