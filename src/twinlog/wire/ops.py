@@ -1,20 +1,17 @@
-"""Every typed operation on a cluster, under one name; by subject in `ops_log`, `ops_txn` and `ops_admin`."""
+"""Every typed operation on a cluster, under one name; by subject in the `ops_*` modules."""
 
 from twinlog.wire.ops_admin import (
     MARKER_RIGHTS,
-    ConfigEntry,
-    ConfigKind,
     CreatedTopic,
-    alter_configs,
     cluster_rights,
     create_partitions,
     create_topic,
     create_topics,
     delete_topics,
-    describe_configs,
     elect_leaders,
     has_authorizer,
 )
+from twinlog.wire.ops_configs import ConfigEntry, ConfigKind, alter_configs, describe_configs
 from twinlog.wire.ops_log import (
     CONSUMER,
     DEBUGGER,
