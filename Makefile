@@ -22,8 +22,15 @@ $(STAMP):
 demo: $(STAMP) ## mirror a topic between two real Kafka clusters on this machine
 	@$(BIN)/twinlog demo
 
+# What looks at the clock runs by itself; the rest side by side, each file of real Kafka's in one process.
 test: $(STAMP) ## run all tests, those against real Kafka too (ARGS=... goes to pytest)
+ifdef ARGS
 	$(BIN)/python -m pytest $(ARGS)
+else
+	$(BIN)/python -m pytest -m "not real and not soak" -n auto --dist worksteal
+	$(BIN)/python -m pytest -m "real and not timed and not soak" -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m "timed and not soak"
+endif
 
 check: check-format check-lint check-types check-imports check-house ## all checks, in under a minute (-k goes on after a failure)
 

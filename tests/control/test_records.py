@@ -37,7 +37,7 @@ def test_topic_ids_look_as_kafka_prints_them() -> None:
         assert parse_topic_id(topic_id_text(topic_id)) == topic_id
 
 
-@pytest.mark.parametrize("text", ["", "A", "A" * 21, "A" * 23, "!" * 22, str(uuid4()), "ü" * 22])
+@pytest.mark.parametrize("text", ["", "A", "A" * 21, "A" * 23, "!" * 22, str(UUID(int=7)), "ü" * 22])
 def test_what_is_no_topic_id_is_refused(text: str) -> None:
     """Anything but 22 characters of base64url is refused by name."""
     with pytest.raises(ValueError, match="not a topic id"):

@@ -20,12 +20,14 @@ from twinlog.testing.data import EVERYTHING_ALLOWED
 from twinlog.testing.kafka import PROXIED, LocalKafka
 from twinlog.testing.load import Flow, Load
 
+pytestmark = pytest.mark.timed
+
 PARTITIONS = 4
 SEED = 20
 
 
 @pytest.mark.timeout(300)
-def test_workers_killed_twelve_times_while_everything_flows(
+def test_workers_killed_six_times_while_everything_flows(
     source: LocalKafka, destination: LocalKafka, topic: str
 ) -> None:
     """SIGKILL at random moments, some in the middle of a takeover, a fresh worker each time; two run at a time."""
@@ -34,7 +36,7 @@ def test_workers_killed_twelve_times_while_everything_flows(
         mirror.start(topic)
         mirror.wait_mirroring(topic, PARTITIONS)
         with Flow(source, topic, seed=SEED, records_per_second=600) as flow:
-            while_moving = kill_workers(mirror, topic, random.Random(SEED), times=12, longest_wait_s=2.0)
+            while_moving = kill_workers(mirror, topic, random.Random(SEED), times=6, longest_wait_s=2.0)
         assert while_moving > 3
         assert mirror.assert_twins(topic) == flow.acknowledged
 

@@ -29,6 +29,8 @@ from twinlog.wire import codes
 from twinlog.wire.cluster import Cluster
 from twinlog.wire.connection import Connection
 
+pytestmark = pytest.mark.timed
+
 WITHIN_S = 30.0
 QUIET = 40
 # Of a client, over all brokers of the source, while one of its partitions has no leader and all others are quiet.

@@ -1,17 +1,24 @@
 """A mirror that was told where to begin: the twin starts there, at the source's own offsets."""
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
 from tests.real.mirrored_logs import delete_records, numbered, write
 from tests.real.mirroring import Mirror
 
+from twinlog.admin.starts import chosen_starts
 from twinlog.batch.blank import MAX_FILLER, filler_batch
+from twinlog.config.client import ClientSettings
 from twinlog.names import TopicPartition as Tp
 from twinlog.testing.checker import Anomaly, compare
 from twinlog.testing.kafka import LocalKafka
 from twinlog.testing.reader import TopicReader
+from twinlog.verify.report import Outcome
+from twinlog.verify.run import Question, verify
 from twinlog.wire.ops import produce_batch
+
+pytestmark = pytest.mark.timed
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +55,13 @@ def test_only_what_comes_from_the_chosen_offset_on_is_copied(mirror: Mirror, top
     report = compare(mirror.source, mirror.destination, topic)
     assert set(report.counts) == {Anomaly.LOST, Anomaly.START}
     assert (report.counts[Anomaly.LOST], report.destination_records) == (60 + 100, 50 + 10 + 100)
+    sides = [
+        ClientSettings.from_properties({}, bootstrap=side.bootstrap) for side in (mirror.source, mirror.destination)
+    ]
+    verified = asyncio.run(verify(Question(sides[0], sides[1], topic, starts=chosen_starts)))
+    assert (verified.outcome, verified.records) == (Outcome.IDENTICAL, 50 + 10 + 100)
+    assert verified.partitions[0].notes == ["the mirror was told to begin at 60: offsets 0 to 59 are not compared"]
+    assert asyncio.run(verify(Question(sides[0], sides[1], topic))).outcome is Outcome.DIFFERENT
     delete_records(mirror.source, topic, {0: 110})
     mirror.wait_for(
         lambda: starts(mirror.destination, topic)[0] == 110, lambda: str(starts(mirror.destination, topic)), 20.0

@@ -21,6 +21,8 @@ from twinlog.state.log import StateLog
 from twinlog.testing.kafka import LocalKafka
 from twinlog.testing.load import Flow
 
+pytestmark = pytest.mark.timed
+
 PARTITIONS = 12
 TOPIC = "shared-by-workers"
 # Of two workers, each owns half of the partitions, one more or less: see `control/sharding.py`.
