@@ -80,3 +80,5 @@ def test_a_missing_right_is_named() -> None:
     """An operator learns on which kind of resource a right is missing."""
     with pytest.raises(errors.AuthorizationFailed, match=r"Grant .* right on the transactional id"):
         codes.check(53, "dr: the lease could not be taken")
+    with pytest.raises(errors.AuthorizationFailed, match=r"Grant this client's principal READ on TOPIC orders\."):
+        codes.check(29, "dr: orders-0 could not be read", right="READ on TOPIC orders")

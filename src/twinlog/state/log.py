@@ -224,7 +224,7 @@ def _check(error: int, what: str) -> None:
     """Raise what a partition's code means here: what passes by itself has been waited for already."""
     if error in _PASSING:
         raise RetryLater(f"{what} ({codes.code_name(error)}, error {error}). Look at the brokers, then try again.")
-    codes.check(error, what)
+    codes.check(error, what, right=f"READ on TOPIC {STATE_TOPIC}")
 
 
 async def _ended(tasks: Collection["asyncio.Task[bool]"]) -> None:

@@ -49,7 +49,8 @@ async def _find(cluster: Cluster) -> TopicInfo | None:
     if info is None or info.error == codes.UNKNOWN_TOPIC_OR_PARTITION:
         return None
     if info.error not in codes.REFRESH:
-        codes.check(info.error, f"The topic {STATE_TOPIC} cannot be looked at on {cluster!r}")
+        what = f"The topic {STATE_TOPIC} cannot be looked at on the {cluster}"
+        codes.check(info.error, what, right=f"DESCRIBE on TOPIC {STATE_TOPIC}")
     return info
 
 

@@ -222,7 +222,8 @@ class StateWriter:
                 f"{what}: a record is larger than its max.message.bytes. Raise that config of {STATE_TOPIC}."
             )
         if answer.error in codes.AUTHORIZATION:
-            codes.check(answer.error, what)
+            wanted = f"WRITE on TOPIC {STATE_TOPIC}, and on TRANSACTIONAL_ID {self.transactional_id}"
+            codes.check(answer.error, what, right=wanted)
         raise RetryLater(f"{what} ({codes.code_name(answer.error)}, error {answer.error}); nothing was committed.")
 
     async def _ask(

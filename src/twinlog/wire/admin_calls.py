@@ -95,11 +95,11 @@ def _codes_of(response: Message) -> set[int]:
     return found
 
 
-def check(code: int, what: str, detail: str | None) -> None:
+def check(code: int, what: str, detail: str | None, *, right: str = "") -> None:
     """Raise what an error code of an administrator's request means, `what` first and then the broker's own words."""
     kind = _INPUT_ERRORS.get(code)
     if kind is None:
-        codes.check(code, what, detail)
+        codes.check(code, what, detail, right=right)
         return
     said = (detail or "").strip().rstrip(".")
     raise kind(f"{what} ({codes.code_name(code)}){': ' + said if said else ''}. Nothing was changed.")

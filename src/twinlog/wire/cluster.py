@@ -34,6 +34,7 @@ CoordinatorKind = Literal["group", "transaction"]
 # Questions that any broker answers quickly go here; what may block the connection has a lane of its own.
 CONTROL_LANE: Final = "control"
 
+_RESOURCES: Final = {"group": "GROUP", "transaction": "TRANSACTIONAL_ID"}
 _KEY_TYPES: Final = {"group": 0, "transaction": 1}
 _NEWEST_FIND_COORDINATOR: Final = 4  # later ones add errors and kinds of the protocols that are not spoken here
 _COORDINATOR_PATIENCE_S: Final = 30.0  # a new __transaction_state needs some seconds, a loading one more
@@ -170,7 +171,14 @@ class Cluster:
             async with asyncio.timeout(timeout_s):
                 return await opening
         except TimeoutError:
-            raise Unreachable(f"No connection to the {self} could be opened within {timeout_s:g} s.") from None
+            what = f"No connection to the {self} could be opened within {timeout_s:g} s"
+            raise Unreachable(f"{what}{self._last_trouble}") from None
+
+    @property
+    def _last_trouble(self) -> str:
+        """The end of a sentence: why connections fail now, where they do."""
+        reason = self._dialler.trouble
+        return f"; last reason: {reason}" if reason else "."
 
     async def _first_reachable(self, lane: str, avoid: int | None) -> Connection:
         """Try each broker once; the one to avoid comes last, since any answer is better than none."""
@@ -265,7 +273,7 @@ class Cluster:
         error = topic.error if topic is not None else codes.UNKNOWN_TOPIC_OR_PARTITION
         part = topic.partitions.get(tp.partition) if topic is not None else None
         if error == codes.TOPIC_AUTHORIZATION_FAILED:
-            codes.check(error, f"Metadata of {tp}")
+            codes.check(error, f"Metadata of {tp}", right=f"DESCRIBE on TOPIC {tp.topic}")
         if error or part is None:
             why = codes.code_name(error or codes.UNKNOWN_TOPIC_OR_PARTITION)
             raise RefreshLeader(f"{tp} has no known leader on the {self}: {why}.")
@@ -295,7 +303,8 @@ class Cluster:
             async with asyncio.timeout(timeout_s):
                 return await self._flights.join((kind, key), lambda: self._find_coordinator(key, kind))
         except TimeoutError:
-            raise Unreachable(f"The {self} named no coordinator of {kind} {key!r} within {timeout_s:g} s.") from None
+            what = f"The {self} named no coordinator of {kind} {key!r} within {timeout_s:g} s"
+            raise Unreachable(f"{what}{self._last_trouble}") from None
 
     async def _find_coordinator(self, key: str, kind: CoordinatorKind) -> int:
         what = f"FindCoordinator of {kind} {key!r}"
@@ -313,7 +322,7 @@ class Cluster:
                     return self._note_coordinator(key, kind, Broker(found.node_id, found.host, found.port))
                 reason: TwinlogError = _broker_error(found.error_code, what)
                 if found.error_code not in codes.SAME_AGAIN:
-                    codes.check(found.error_code, what)
+                    codes.check(found.error_code, what, right=f"DESCRIBE on {_RESOURCES[kind]} {key}")
             except RetryLater as lost:
                 reason = lost
             if not await attempts.again():

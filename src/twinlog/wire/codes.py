@@ -165,25 +165,27 @@ def retriable(code: int) -> bool:
     return code in _RETRIABLE
 
 
-def check(code: int, what: str, detail: str | None = None) -> None:
+def check(code: int, what: str, detail: str | None = None, *, right: str = "") -> None:
     """Raise the error of ours that says what the caller does next, unless the code is 0.
 
     Parameters: `what` begins the sentence ("Cluster dr: topic orders-3 could not be read"); `detail` is the broker's
-    own message, where the response has one.
+    own message, where the response has one; `right` is the right that a refusal for want of one means, where the
+    caller knows it ("READ on TOPIC orders").
 
     Raises AuthorizationFailed, AuthenticationFailed, UnsupportedVersion, RefreshLeader, TakeOverAnew (45, 46, 52, 59),
     GiveWay (47, 90), PartitionFailed (10, 18, 32, 48, 87), and BrokerError for everything else; its `code` says whether
     it is `retriable`.
     """
     if code != NONE:
-        _raise(code, what, detail)
+        _raise(code, what, detail, right)
 
 
-def _raise(code: int, what: str, detail: str | None) -> NoReturn:
+def _raise(code: int, what: str, detail: str | None, right: str) -> NoReturn:
     said = f": {detail.strip().rstrip('.')}" if detail and detail.strip() else ""
     sentence = f"{what} ({code_name(code)}, error {code}){said}."
     if code in AUTHORIZATION:
-        raise AuthorizationFailed(f"{sentence} Grant this client's principal the missing right on {_RIGHTS[code]}.")
+        wanted = right or f"the missing right on {_RIGHTS[code]}"
+        raise AuthorizationFailed(f"{sentence} Grant this client's principal {wanted}.")
     for group, error in _GROUPS:
         if code in group:
             raise error(sentence)

@@ -94,7 +94,8 @@ async def create_topic(
         validate_only=validate_only,
         timeout_s=timeout_s,
     )
-    check(told.error_code, f"Topic {name!r} could not be created on the {cluster}", told.error_message)
+    what = f"Topic {name!r} could not be created on the {cluster}"
+    check(told.error_code, what, told.error_message, right=f"CREATE on TOPIC {name}, or on CLUSTER")
     return CreatedTopic(name, told_id(told.topic_id), told.num_partitions, told.replication_factor)
 
 
@@ -154,9 +155,8 @@ async def create_partitions(
     request = CreatePartitionsRequest(topics=[entry], timeout_ms=int(timeout_s * 1000), validate_only=validate_only)
     response: CreatePartitionsResponse = await ask_controller(cluster, request, timeout_s=timeout_s)
     told = response.results[0]
-    check(
-        told.error_code, f"Topic {topic!r} could not be given {count} partitions on the {cluster}", told.error_message
-    )
+    what = f"Topic {topic!r} could not be given {count} partitions on the {cluster}"
+    check(told.error_code, what, told.error_message, right=f"ALTER on TOPIC {topic}")
 
 
 async def delete_topics(cluster: Cluster, names: Collection[str], *, timeout_s: float = 30.0) -> None:

@@ -113,7 +113,7 @@ async def alter_configs(
     else:
         response = await ask_controller(cluster, request, timeout_s=timeout_s)
     for told in response.responses:
-        check(told.error_code, what, told.error_message)
+        check(told.error_code, what, told.error_message, right=_right("ALTER_CONFIGS", kind, name))
 
 
 async def _describe_topics(
@@ -153,7 +153,8 @@ async def _describe_at(
     )
     for told in response.results:
         what = f"The configs of {kind} {told.resource_name!r} could not be read on the {cluster}"
-        check(told.error_code, what, told.error_message)
+        right = _right("DESCRIBE_CONFIGS", kind, told.resource_name)
+        check(told.error_code, what, told.error_message, right=right)
     return {
         told.resource_name: {
             entry.name: ConfigEntry(
@@ -167,3 +168,7 @@ async def _describe_at(
         }
         for told in response.results
     }
+
+
+def _right(operation: str, kind: str, name: str) -> str:
+    return f"{operation} on {f'TOPIC {name}' if kind == 'topic' else 'CLUSTER'}"

@@ -199,7 +199,8 @@ async def one_offset(
     listed = await list_offsets(
         cluster, {tp: at}, replica_id=replica_id, read_committed=read_committed, timeout_s=timeout_s
     )
-    codes.check(listed[tp].error, f"An offset of {tp} could not be listed on the {cluster}")
+    what = f"An offset of {tp} could not be listed on the {cluster}"
+    codes.check(listed[tp].error, what, right=f"DESCRIBE on TOPIC {tp.topic}")
     return listed[tp].offset
 
 
@@ -359,7 +360,8 @@ async def describe_producers(
         }
 
     answer = (await ask_leaders(cluster, {tp: None}, ask, timeout_s=timeout_s))[tp]
-    codes.check(answer.error, f"The producers of {tp} could not be listed on the {cluster}")
+    what = f"The producers of {tp} could not be listed on the {cluster}"
+    codes.check(answer.error, what, right=f"READ on TOPIC {tp.topic}")
     return answer.value or ()
 
 

@@ -172,6 +172,13 @@ async def write_markers(
     return {TopicPartition(*key): code for key, code in told.items()}
 
 
+def _right(code: int, key: str | None) -> str:
+    """The right that a coordinator misses; it answers 29 for the topics of a transaction."""
+    if code == codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+        return f"WRITE on TRANSACTIONAL_ID {key}"
+    return "WRITE on these TOPICs" if code == codes.TOPIC_AUTHORIZATION_FAILED else ""
+
+
 async def _ask_coordinator(
     cluster: Cluster,
     key: str | None,
@@ -203,7 +210,7 @@ async def _ask_coordinator(
             )
             code = _code_of(response)
             if code not in codes.SAME_AGAIN:
-                codes.check(code, what)
+                codes.check(code, what, right=_right(code, key))
                 return response
             refresh = code in _COORDINATOR_MOVED
             reason: TwinlogError = BrokerError(
