@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from twinlog.config.client import ClientSettings
-from twinlog.errors import AuthenticationFailed, Unreachable
+from twinlog.errors import AuthenticationFailed, BadInput, Unreachable
 from twinlog.wire.connection import Connection
 from twinlog.wire.dial import Dialler, Target, resolve
 
@@ -121,3 +121,36 @@ async def test_bootstrap_goes_round_until_its_bound(opened: Opened) -> None:
         await dialler(("127.0.0.1", 1), ("127.0.0.1", 2)).bootstrap(itself, timeout_s=0.6)
     assert time.monotonic() - began < 1.0
     assert len(opened.targets) in (6, 8)
+
+
+async def test_a_store_that_cannot_be_used_is_a_mistake_at_first(opened: Opened) -> None:
+    """Nobody waits for a file that was never right."""
+    opened.refused = {1: BadInput("ssl.keystore.location (k.pem) cannot be used.")}
+    with pytest.raises(BadInput, match=r"k\.pem"):
+        await dialler(("127.0.0.1", 1)).bootstrap(itself, timeout_s=3.0)
+    assert len(opened.targets) == 1
+
+
+async def test_a_store_that_was_good_once_is_read_again_until_it_is_whole(opened: Opened) -> None:
+    """Whoever renews certificates may be caught between two writes: each round reads them anew."""
+    dials = dialler(("127.0.0.1", 1))
+    await dials.bootstrap(itself, timeout_s=3.0)
+    broken = BadInput("ssl.keystore.location (k.pem) cannot be used.")
+    opened.refused = {1: broken}
+    with pytest.raises(Unreachable, match=r"credentials for the dr cannot be read now: .*k\.pem"):
+        await dials.bootstrap(itself, timeout_s=0.3)
+    assert len(opened.targets) > 2
+    del opened.refused[1]
+    assert await dials.bootstrap(itself, timeout_s=3.0) is opened.connections[-1]
+
+
+async def test_the_reason_of_the_last_failure_is_known_until_one_succeeds(opened: Opened) -> None:
+    """Whoever gives up waiting can say why."""
+    dials = dialler(("127.0.0.1", 1))
+    opened.refused = {1: Unreachable("refused.")}
+    with pytest.raises(Unreachable):
+        await dials.bootstrap(itself, timeout_s=0.1)
+    assert dials.trouble == "refused."
+    opened.refused = {}
+    await dials.bootstrap(itself, timeout_s=1.0)
+    assert dials.trouble == ""

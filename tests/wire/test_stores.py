@@ -74,3 +74,19 @@ def test_a_store_without_what_is_needed(stores: Security) -> None:
     """A trust store holds no key of ours."""
     with pytest.raises(BadInput, match="holds no private key with its certificate"):
         pem_stores(replace(stores, ssl_keystore_location=stores.ssl_truststore_location))
+
+
+@pytest.mark.parametrize(("begins", "said"), [(b"\xfe\xed\xfe\xed\0", "keytool"), (b"\x30\x82\1\2", "to PKCS12")])
+def test_what_a_file_seems_to_be_is_told(tmp_path: Path, begins: bytes, said: str) -> None:
+    """A store of Java's that is named as PEM gets the advice that helps."""
+    (tmp_path / "store").write_bytes(begins)
+    with pytest.raises(BadInput, match=rf"ssl\.truststore\.location .*{said}"):
+        ssl_context(Security(protocol="SSL", ssl_truststore_location=str(tmp_path / "store")))
+
+
+def test_a_jks_store_that_is_said_to_be_pkcs12_is_told(tmp_path: Path) -> None:
+    """The type alone does not make it one."""
+    (tmp_path / "store").write_bytes(b"\xfe\xed\xfe\xed\0")
+    wrong = Security(protocol="SSL", ssl_keystore_location=str(tmp_path / "store"), ssl_keystore_pkcs12=True)
+    with pytest.raises(BadInput, match=r"ssl\.keystore\.location .*keytool -importkeystore"):
+        ssl_context(wrong)

@@ -21,7 +21,7 @@ from twinlog.config.client import Security
 from twinlog.errors import AuthenticationFailed, BadInput, ConnectionLost, TwinlogError, Unreachable
 from twinlog.wire import codes, oauth
 from twinlog.wire.messages import Message
-from twinlog.wire.stores import pem_stores
+from twinlog.wire.stores import is_it, pem_stores
 
 T = TypeVar("T")
 Submit: TypeAlias = Callable[[Message], Awaitable[Message]]
@@ -78,10 +78,11 @@ def _usable(setting: str, path: str | None = None) -> Iterator[None]:
         yield
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         what = f"{setting} ({path})" if path else setting
+        seems = is_it(path, setting.removesuffix(".location")) if path else ""
         reason = error.strerror or error.args[-1] if isinstance(error, OSError) else error
         raise BadInput(
             f"{what} cannot be used: {reason}. It must be PEM, with the certificates, and for a key store the private "
-            f"key and its ssl.key.password if it is encrypted."
+            f"key and its ssl.key.password if it is encrypted.{seems}"
         ) from error
 
 

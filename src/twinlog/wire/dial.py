@@ -3,10 +3,10 @@
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from twinlog.config.client import ClientSettings
-from twinlog.errors import BadInput, ProtocolViolation, RetryLater, Unreachable, UnsupportedVersion
+from twinlog.errors import BadInput, ProtocolViolation, RetryLater, TwinlogError, Unreachable, UnsupportedVersion
 from twinlog.wire.connection import Connection
 from twinlog.wire.retry import Attempts
 
@@ -15,6 +15,9 @@ Address = tuple[str, int]
 
 # What one address may answer while another one still helps; refused credentials are refused everywhere.
 _TRY_NEXT = (RetryLater, ProtocolViolation, UnsupportedVersion, OSError)
+
+TELLING_ROUND_S: Final = 0.5
+"""A last round that is shorter says only that there was no time left; the reason of the one before it is told."""
 
 
 class Target(NamedTuple):
@@ -51,12 +54,14 @@ async def resolve(addresses: Sequence[Address], timeout_s: float) -> tuple[list[
 
 
 class Dialler:
-    """Opens connections with one client's settings."""
+    """Opens connections with one client's settings; `trouble` is why the last one failed, "" where it did not."""
 
     def __init__(self, settings: ClientSettings, client_id: str, *, label: str) -> None:
         self.settings = settings
         self.client_id = client_id
         self.label = label
+        self.trouble = ""
+        self._usable_once = False  # whether the credentials' files have ever been fit for a connection
 
     async def first_useful(
         self,
@@ -91,11 +96,14 @@ class Dialler:
         """
         attempts = Attempts(timeout_s)
         addresses = self.settings.bootstrap
+        reason = ""
         while True:
+            round_s = max(0.1, attempts.left_s)
             try:
-                return await self.first_useful(addresses, use, timeout_s=max(0.1, attempts.left_s))
+                return await self.first_useful(addresses, use, timeout_s=round_s)
             except Unreachable as refused:
-                reason = str(refused).partition("last reason: ")[2]
+                if not reason or round_s >= TELLING_ROUND_S:
+                    reason = str(refused).partition("last reason: ")[2]
             if not await attempts.again():
                 names = ", ".join(f"{host}:{port}" for host, port in addresses)
                 raise Unreachable(
@@ -109,19 +117,36 @@ class Dialler:
 
     async def _open(self, target: Target, timeout_s: float, client_id: str | None) -> Connection:
         try:
+            connection = await self._opened(target, timeout_s, client_id)
+        except TwinlogError as error:
+            self.trouble = str(error)
+            raise
+        self.trouble, self._usable_once = "", True
+        return connection
+
+    async def _opened(self, target: Target, timeout_s: float, client_id: str | None) -> Connection:
+        try:
             # Small local files, read in less time than a thread takes to begin.
             security = self.settings.security_now()
         except BadInput as problem:  # they could be read before: somebody is about to renew them
-            raise Unreachable(f"the credentials for the {self.label} cannot be read now: {problem}") from problem
-        return await Connection.open(
-            target.numeric,
-            target.port,
-            security,
-            client_id=client_id or self.client_id,
-            timeout_s=timeout_s,
-            label=self.label,
-            server_name=target.host,
-        )
+            raise self._unreadable(problem) from problem
+        try:
+            return await Connection.open(
+                target.numeric,
+                target.port,
+                security,
+                client_id=client_id or self.client_id,
+                timeout_s=timeout_s,
+                label=self.label,
+                server_name=target.host,
+            )
+        except BadInput as problem:
+            if self._usable_once:  # a certificate or store that is half written, and will be whole soon
+                raise self._unreadable(problem) from problem
+            raise
+
+    def _unreadable(self, problem: BadInput) -> Unreachable:
+        return Unreachable(f"the credentials for the {self.label} cannot be read now: {problem}")
 
 
 async def _used(connection: Connection, use: Callable[[Connection], Awaitable[T]]) -> T:

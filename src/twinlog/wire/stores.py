@@ -13,10 +13,15 @@ from cryptography.hazmat.primitives.serialization.pkcs12 import (
 )
 
 from twinlog.config.client import Security
+from twinlog.config.security import JKS_ADVICE
 from twinlog.errors import BadInput
 
 MAX_STORE_BYTES: Final = 16 << 20
 """All public authorities together take 200 KB."""
+
+_JAVA_STORES: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
+"""How JKS and JCEKS files begin (`sun.security.provider.JavaKeyStore`, `com.sun.crypto.provider.JceKeyStore`)."""
+_DER_SEQUENCE: Final = b"\x30"
 
 
 def pem_stores(security: Security) -> Security:
@@ -46,6 +51,20 @@ def pem_stores(security: Security) -> Security:
     return security
 
 
+def is_it(path: str, setting: str) -> str:
+    """Say what a file that cannot be used seems to be, as a sentence with advice; "" where nothing is known of it."""
+    try:
+        with Path(path).open("rb") as file:
+            begins = file.read(4)
+    except OSError:
+        return ""
+    if begins in _JAVA_STORES:
+        return f" It is a JKS store: {JKS_ADVICE}."
+    if begins.startswith(_DER_SEQUENCE):
+        return f" It may be PKCS12; if so, set {setting}.type to PKCS12 and {setting}.password."
+    return ""
+
+
 def _opened(setting: str, path: str, password: str | None) -> PKCS12KeyAndCertificates:
     try:
         with Path(path).open("rb") as file:
@@ -56,8 +75,13 @@ def _opened(setting: str, path: str, password: str | None) -> PKCS12KeyAndCertif
     except (ValueError, TypeError) as error:
         raise BadInput(
             f"{setting}.location ({path}) cannot be used: {error}. It must be PKCS12, and {setting}.password its "
-            f"password."
+            f"password.{_unless_der(path, setting)}"
         ) from error
+
+
+def _unless_der(path: str, setting: str) -> str:
+    seems = is_it(path, setting)
+    return seems if "JKS" in seems else ""
 
 
 def _trusted(store: PKCS12KeyAndCertificates, path: str) -> str:
