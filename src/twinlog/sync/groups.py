@@ -4,44 +4,63 @@ While a topic is mirrored the source's value counts, also where it goes backward
 touched. A group that has members at the destination, or whose name means something else there, is left alone.
 """
 
-import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from twinlog.config.mirror import MirrorConfig
 from twinlog.control.records import Skipped
-from twinlog.errors import AuthorizationFailed, TwinlogError
+from twinlog.errors import AuthorizationFailed, RetryLater, TwinlogError
 from twinlog.names import TopicPartition
-from twinlog.sync.topics import Span, read_topics, spans
-from twinlog.wire import codes
+from twinlog.sync import share_groups
+from twinlog.sync.group_rules import (
+    KIND,
+    RIGHTS,
+    GroupsDone,
+    Sides,
+    Told,
+    answer,
+    away,
+    clashes,
+    each,
+    named,
+    refusal,
+    summed,
+    unread,
+)
+from twinlog.sync.topics import Span
 from twinlog.wire.cluster import Cluster
-from twinlog.wire.ops_groups import Committed, ListedGroup, commit_offsets, committed_offsets, list_groups
-
-KIND: Final = "group"
-AT_ONCE: Final = 16
-"""Groups looked at side by side."""
-
-_LIVE: Final = frozenset({22, 25, 27, 79, 113})
-"""ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, MEMBER_ID_REQUIRED, STALE_MEMBER_EPOCH."""
-_EMPTY_STATES: Final = frozenset({"", "Empty", "Dead"})
+from twinlog.wire.ops_groups import (
+    Committed,
+    ListedGroup,
+    commit_offsets,
+    committed_at,
+    committed_offsets,
+    list_groups,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """What to commit for one group; `unread`: partitions whose log at the destination could not be looked at."""
+    """What to commit for one group, and what not.
+
+    `unread`: partitions whose log at the destination could not be looked at; `ahead`: those that stay as they are since
+    the destination is ahead of the source; `others`: topics of the group that are not mirrored.
+    """
 
     commits: Mapping[TopicPartition, Committed]
     unread: tuple[TopicPartition, ...] = ()
+    ahead: tuple[TopicPartition, ...] = ()
+    others: tuple[str, ...] = ()
 
-
-@dataclass(frozen=True, slots=True)
-class GroupsDone:
-    """What one pass came to: the groups that were given offsets, what was left alone, and how many failed."""
-
-    synced: tuple[str, ...] = ()
-    skipped: tuple[Skipped, ...] = ()
-    errors: int = 0
+    @property
+    def left(self) -> str:
+        """Why a part of the group is left alone; empty: nothing is."""
+        parts = [unread(self.unread)]
+        if self.ahead:
+            parts.append(f"{named(self.ahead)}: ahead at the destination, and not set back.")
+        if self.others:
+            parts.append(f"Its offsets in topics that are not mirrored here are left alone: {named(self.others)}.")
+        return " ".join(filter(None, parts))
 
 
 def clamp(wanted: Committed, log: Span) -> Committed:
@@ -55,51 +74,59 @@ def plan(
     ours: Mapping[TopicPartition, Committed],
     logs: Mapping[TopicPartition, Span],
     topics: Collection[str],
+    *,
+    backwards: bool = True,
 ) -> GroupPlan:
-    """Return what a group lacks at the destination, of the partitions of `topics` alone."""
+    """Return what a group lacks at the destination, of the partitions of `topics` alone.
+
+    `backwards`: set back what is ahead at the destination.
+    """
     wanted = {tp: committed for tp, committed in theirs.items() if tp.topic in topics}
-    unread = tuple(sorted(tp for tp in wanted if tp not in logs))
+    others = sorted({tp.topic for tp in theirs} - {tp.topic for tp in wanted}) if wanted else ()
     clamped = {tp: clamp(committed, logs[tp]) for tp, committed in wanted.items() if tp in logs}
-    return GroupPlan({tp: committed for tp, committed in clamped.items() if ours.get(tp) != committed}, unread)
-
-
-def refusal(group: str, at_source: ListedGroup, at_destination: ListedGroup | None) -> str | None:
-    """Why a group is not synced at all; None: it may be."""
-    if at_source.kind != "consumer":
-        return f"It is a {at_source.kind} group at the source; only consumer groups are synced."
-    if at_destination is None:
-        return None
-    if at_destination.kind != "consumer":
-        return _clash(group, at_destination.kind)
-    if at_destination.state not in _EMPTY_STATES:
-        return f"It has members at the destination (state {at_destination.state}), and they commit for themselves."
-    return None
-
-
-def _clash(group: str, kind: str) -> str:
-    return (
-        f"GroupIdNotFoundException: {group!r} is a consumer group at the source and a {kind} group at the destination. "
-        f"Delete or rename the {kind} group at the destination, or add the name to mirror.groups.exclude."
+    ahead = {
+        tp for tp, committed in clamped.items() if not backwards and tp in ours and ours[tp].offset > committed.offset
+    }
+    return GroupPlan(
+        {tp: committed for tp, committed in clamped.items() if ours.get(tp) != committed and tp not in ahead},
+        unread=tuple(sorted(wanted.keys() - logs.keys())),
+        ahead=tuple(sorted(ahead)),
+        others=tuple(others),
     )
 
 
-async def sync(source: Cluster, destination: Cluster, config: MirrorConfig, topics: Collection[str]) -> GroupsDone:
-    """Bring the groups' offsets of mirrored `topics` over. Raises where groups cannot be listed at all."""
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """Both sides at one look: the groups, their offsets as far as they were told at once, the destination's logs."""
+
+    listed: int
+    theirs: Mapping[str, ListedGroup]
+    ours: Mapping[str, ListedGroup]
+    offsets: tuple[Mapping[str, Mapping[TopicPartition, Committed]], Mapping[str, Mapping[TopicPartition, Committed]]]
+    logs: Mapping[TopicPartition, Span]
+
+
+async def sync(
+    source: Cluster,
+    destination: Cluster,
+    config: MirrorConfig,
+    topics: Collection[str],
+    still: Callable[[str], bool] = lambda _topic: True,
+) -> GroupsDone:
+    """Bring the groups' offsets of mirrored `topics` over, as long as each is `still` mirrored.
+
+    Raises where the groups of no source broker, or of some destination broker, can be listed.
+    """
     if not topics:
         return GroupsDone()
-    theirs, ours, logs = await _look(source, destination, topics)
-    gate = asyncio.Semaphore(AT_ONCE)
-
-    async def one(group: str) -> tuple[str, str | None, bool]:
-        async with gate:
-            return await _one(source, destination, theirs[group], ours.get(group), logs=logs, topics=topics)
-
-    told = await asyncio.gather(*(one(group) for group in sorted(theirs) if config.syncs_group(group)))
-    return GroupsDone(
-        synced=tuple(group for group, reason, _ in told if reason == ""),
-        skipped=tuple(Skipped(KIND, group, reason) for group, reason, _ in told if reason),
-        errors=sum(failed for _, _, failed in told),
-    )
+    sides = Sides(source, destination, config, topics, still)
+    lost: dict[int, RetryLater] = {}
+    seen = await _look(sides, lost)
+    told = await each(seen.theirs, lambda group: _one(sides, seen, group))
+    done = summed(told)
+    nothing = "" if lost else _nothing(seen, told)
+    more = [Skipped(KIND, "*", nothing)] if nothing else away(lost)
+    return GroupsDone(done.synced, (*more, *done.skipped), done.errors + len(lost))
 
 
 async def behind(
@@ -107,80 +134,83 @@ async def behind(
 ) -> dict[str, list[str]]:
     """Return, by topic, the groups whose offsets at the destination are not what a sync would make them.
 
-    Groups that no sync would touch are left out. Raises as `sync` does, also for a single group.
+    Share groups count, too; groups that no sync would touch are left out. Raises as `sync` does, also for a single
+    group.
     """
     late: dict[str, list[str]] = {}
     if not topics:
         return late
-    theirs, ours, logs = await _look(source, destination, topics)
-    for group in sorted(filter(config.syncs_group, theirs)):
-        if refusal(group, theirs[group], ours.get(group)) is None:
-            planned = await _planned(source, destination, group, logs, topics)
-            for topic in sorted({tp.topic for tp in planned.commits}):
+    sides = Sides(source, destination, config, topics)
+    seen = await _look(sides)
+    for group, theirs in seen.theirs.items():
+        if not refusal(group, theirs, seen.ours.get(group)):
+            planned = await _planned(sides, seen, group)
+            for topic in sorted({tp.topic for tp in planned.commits}) if planned else ():
                 late.setdefault(topic, []).append(group)
+    for topic, groups in (await share_groups.behind(sides)).items():
+        late[topic] = sorted([*late.get(topic, []), *groups])
     return late
 
 
-async def _look(
-    source: Cluster, destination: Cluster, topics: Collection[str]
-) -> tuple[dict[str, ListedGroup], dict[str, ListedGroup], dict[TopicPartition, Span]]:
-    theirs = await list_groups(source)
-    ours = await list_groups(destination)
-    found, _ = await read_topics(destination, sorted(topics))
-    return theirs, ours, await spans(destination, list(found.values()))
+async def _look(sides: Sides, lost: dict[int, RetryLater] | None = None) -> _Seen:
+    """Look at both sides. The source's offsets come before the destination's logs, which only grow.
+
+    With `lost`, source brokers that cannot be asked are put there, else they are an error. The destination must be
+    known as a whole: nothing is committed on a guess.
+    """
+    listed = await list_groups(sides.source, away=lost)
+    ours = await list_groups(sides.destination)
+    wanted = sorted(filter(sides.config.syncs_group, listed))
+    theirs = {group: listed[group] for group in wanted if listed[group].kind != "share"}
+    asked = [one for group, one in theirs.items() if not refusal(group, one, ours.get(group))]
+    there = await committed_at(sides.source, asked)
+    concerned = {one.id for one in asked if sides.mirrors(there.get(one.id, ()))}
+    here = await committed_at(sides.destination, [one for group, one in ours.items() if group in concerned])
+    return _Seen(len(listed), theirs, ours, (there, here), await sides.logs())
 
 
-async def _planned(
-    source: Cluster,
-    destination: Cluster,
-    group: str,
-    logs: Mapping[TopicPartition, Span],
-    topics: Collection[str],
-) -> GroupPlan:
-    theirs = await committed_offsets(source, group)
-    if not any(tp.topic in topics for tp in theirs):
-        return GroupPlan({})
-    return plan(theirs, await committed_offsets(destination, group), logs, topics)
-
-
-async def _one(
-    source: Cluster,
-    destination: Cluster,
-    theirs: ListedGroup,
-    ours: ListedGroup | None,
-    *,
-    logs: Mapping[TopicPartition, Span],
-    topics: Collection[str],
-) -> tuple[str, str | None, bool]:
-    """Sync one group; returns its name, why it was left alone ("": synced, None: nothing to do), whether it failed."""
-    group = theirs.id
-    reason = refusal(group, theirs, ours)
-    if reason is not None:
-        return group, reason, False
-    try:
-        planned = await _planned(source, destination, group, logs, topics)
-        if not planned.commits:
-            return group, _unread(planned), False
-        told = await commit_offsets(destination, group, planned.commits)
-    except AuthorizationFailed as missing:
-        return group, f"{missing} Needed are DESCRIBE at the source, READ at the destination, on the group.", True
-    except TwinlogError as error:
-        return group, str(error), True
-    bad = next((code for code in told.values() if code), codes.NONE)
-    return group, _answer(group, bad) or _unread(planned) or "", bool(bad) and bad not in _LIVE
-
-
-def _unread(planned: GroupPlan) -> str | None:
-    if not planned.unread:
+async def _planned(sides: Sides, seen: _Seen, group: str) -> GroupPlan | None:
+    """What one group lacks; None for one that has nothing in a mirrored topic."""
+    there, here = seen.offsets
+    theirs = there[group] if group in there else await committed_offsets(sides.source, group)
+    if not sides.mirrors(theirs):
         return None
-    return f"{', '.join(map(str, planned.unread[:5]))}: the log at the destination could not be read this time."
+    ours: Mapping[TopicPartition, Committed] = {}
+    if group in seen.ours:  # a group that the destination does not list has committed nothing there
+        ours = here[group] if group in here else await committed_offsets(sides.destination, group)
+    return plan(theirs, ours, seen.logs, sides.topics, backwards=sides.config.groups_sync_backwards)
 
 
-def _answer(group: str, code: int) -> str:
-    if code == codes.NONE:
+async def _one(sides: Sides, seen: _Seen, group: str) -> Told:
+    at_destination = seen.ours.get(group)
+    reason = refusal(group, seen.theirs[group], at_destination)
+    if reason:
+        return Told(group, reason=reason, failed=clashes(seen.theirs[group], at_destination))
+    try:
+        planned = await _planned(sides, seen, group)
+        if planned is None:
+            return Told(group, concerned=False)
+        commits = {tp: one for tp, one in planned.commits.items() if sides.still(tp.topic)}
+        if not commits:
+            return Told(group, reason=planned.left)
+        told = await commit_offsets(sides.destination, group, commits)
+    except AuthorizationFailed as missing:
+        return Told(group, reason=f"{missing} {RIGHTS}", failed=True)
+    except TwinlogError as error:
+        return Told(group, reason=str(error), failed=True)
+    reason, failed = answer(group, "consumer", "share or streams", told)
+    return Told(group, synced=not reason, reason=reason or planned.left, failed=failed)
+
+
+def _nothing(seen: _Seen, told: Collection[Told]) -> str:
+    """Say why no group at all is synced, which may be a mistake; empty: some are, or each has a reason of its own."""
+    if not seen.listed:
+        return (
+            "The source lists no group: it has none, or this principal may not see them (DESCRIBE on the groups, or on "
+            "the cluster)."
+        )
+    if not told:
+        return f"None of the source's {seen.listed} groups passes mirror.groups.include and mirror.groups.exclude."
+    if any(one.concerned for one in told):
         return ""
-    if code in _LIVE:
-        return "It has members at the destination, and they commit for themselves."
-    if code == codes.GROUP_ID_NOT_FOUND:
-        return _clash(group, "share or streams")
-    return f"The destination refused its offsets ({codes.code_name(code)}, error {code})."
+    return f"None of the {len(told)} groups that pass the filters has an offset in a topic that is mirrored."

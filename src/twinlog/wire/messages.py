@@ -1,6 +1,7 @@
 """Kafka's messages as kafka-python describes them, decoded exactly and, for fetched records, without a copy.
 
-This is the only file that reaches into kafka-python's internals. What it adds to the library:
+This is the only file that reaches into kafka-python's internals (`share_messages` adds requests by the library's own
+means). What it adds to the library:
 
 * which versions of a request exist, and from which on the request and response headers are flexible (KIP-482);
 * a decoder that refuses a response whose fields do not fill it exactly (the library returns cut strings silently);
@@ -36,6 +37,10 @@ _MODULES: Final = (
     *(f"producer.{name}" for name in ("produce", "transaction")),
     "sasl",
 )
+
+
+_OWN_MODULES: Final = ("twinlog.wire.share_messages",)
+"""Requests that the library does not have; imported late, so that messages stay free of each other."""
 
 
 def api_name(api_key: int) -> str:
@@ -78,7 +83,7 @@ _NEVER: Final = 1 << 16  # above every version, an int16
 
 @cache
 def _request_classes() -> dict[int, MessageClass]:
-    modules = [import_module(f"kafka.protocol.{name}") for name in _MODULES]
+    modules = [import_module(name) for name in (*(f"kafka.protocol.{name}" for name in _MODULES), *_OWN_MODULES)]
     named = [kind for module in modules for name, kind in vars(module).items() if name.endswith("Request")]
     return {kind.API_KEY: kind for kind in named if isinstance(kind, type) and issubclass(kind, ApiMessage)}
 
