@@ -1,4 +1,4 @@
-"""The rules of `mirror.acls.include`: which of the source's ACLs a mirror copies (KIP-1279, ACL sync)."""
+"""ACLs, and the rules of `mirror.acls.include`: which of the source's a mirror copies (KIP-1279, ACL sync)."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,48 @@ OPERATIONS = (
     *("ALTER_CONFIGS", "IDEMPOTENT_WRITE", "CREATE_TOKENS", "DESCRIBE_TOKENS", "TWO_PHASE_COMMIT"),
 )
 PERMISSIONS = ("ALLOW", "DENY")
+LITERAL, PREFIXED = "LITERAL", "PREFIXED"
+WILDCARD = "*"
+"""As a literal resource name: every resource of the type."""
+ANYONE = "User:*"
+ANY_HOST = "*"
 _FORM = "resourceType;resourceName;operation;permissionType;principal"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Acl:
+    """One ACL of a cluster, its fields named as Kafka's enums are (`org.apache.kafka.common.acl.AclBinding`)."""
+
+    resource_type: str
+    name: str
+    pattern: str
+    principal: str
+    host: str
+    operation: str
+    permission: str
+
+    def __str__(self) -> str:
+        """As people read it: who, whether, what, on what, and from where if not from anywhere."""
+        kind = "prefix " if self.pattern == PREFIXED else ""
+        host = "" if self.host == ANY_HOST else f" from {self.host}"
+        where = f"{self.resource_type} {kind}{self.name}"
+        return f"{self.principal} {self.permission} {self.operation} on {where}{host}"
+
+    @property
+    def allows(self) -> bool:
+        """Whether it grants something, rather than taking it away."""
+        return self.permission == "ALLOW"
+
+    @property
+    def everywhere(self) -> bool:
+        """Whether it is about every resource of its type."""
+        return self.pattern == LITERAL and self.name == WILDCARD
+
+    def covers(self, resource_type: str, name: str) -> bool:
+        """Say whether it is about one resource."""
+        if self.resource_type != resource_type:
+            return False
+        return name.startswith(self.name) if self.pattern == PREFIXED else self.name in {name, WILDCARD}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +67,21 @@ class AclRule:
     operation: str | None = None
     permission: str | None = None
     principal: Patterns | None = None
+
+    @property
+    def names_everything(self) -> bool:
+        """Whether it asks for ACLs on the resource name `*` by giving an expression for it."""
+        return self.name is not None and self.name.matches(WILDCARD)
+
+    def admits(self, acl: Acl) -> bool:
+        """Say whether an ACL passes this rule."""
+        return self.passes(
+            resource_type=acl.resource_type,
+            name=acl.name,
+            operation=acl.operation,
+            permission=acl.permission,
+            principal=acl.principal,
+        )
 
     def passes(self, *, resource_type: str, name: str, operation: str, permission: str, principal: str) -> bool:
         """Say whether an ACL, its fields named as Kafka's enums are, passes this rule."""

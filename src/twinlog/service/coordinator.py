@@ -1,4 +1,4 @@
-"""What a mirror's coordinator does at each refresh beside discovery: growth, configs, group offsets.
+"""What a mirror's coordinator does at each refresh beside discovery: growth, configs, group offsets, ACLs.
 
 Each sync stands alone: what fails in one is counted, listed with its reason, and holds up nothing else. What was left
 alone is stored as the mirror's SkippedRecord, only when it has changed.
@@ -9,6 +9,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 
 from twinlog.admin import state as admin_state
 from twinlog.config.mirror import MirrorConfig
@@ -17,9 +18,11 @@ from twinlog.control.image import Image
 from twinlog.control.lifecycle import DesiredState, PartitionState
 from twinlog.control.records import MirrorRecord, Skipped, SkippedRecord, TopicRecord
 from twinlog.errors import TwinlogError
+from twinlog.service.acls import Acls
 from twinlog.service.keeper import Keeper
 from twinlog.state.log import StateLog
-from twinlog.sync import groups, refresh
+from twinlog.sync import groups, refresh, share_groups
+from twinlog.sync.acls import AclsDone, Giving
 from twinlog.sync.topics import read_topics
 from twinlog.wire.cluster import Cluster, TopicInfo
 
@@ -38,9 +41,17 @@ class Coordinator:
         self._image = image
         self._keeper = keeper
         self._missing: dict[str, frozenset[str]] = {}
+        self._warned: dict[tuple[str, str], str] = {}
+        self.acls = Acls(cluster, image, keeper)
         self.topic_metadata_refresh_errors: Counter[str] = Counter()
         self.topic_config_sync_errors: Counter[str] = Counter()
         self.consumer_group_offset_sync_errors: Counter[str] = Counter()
+        self.share_group_offset_sync_errors: Counter[str] = Counter()
+
+    @property
+    def acl_sync_errors(self) -> Counter[str]:
+        """ACLs that could not be made, deleted or given, and syncs that failed as a whole."""
+        return self.acls.errors
 
     def mirror_topic_count(self, mirror: str) -> int:
         """How many topics of a mirror are to be mirrored."""
@@ -57,27 +68,51 @@ class Coordinator:
         """Do all syncs once. `changing` is held while the state is changed as a command does it."""
         name = mirror.mirror
         records = self._mirrored(name)
-        theirs, ours = await self._topics(source, records)
-        skipped = await self._topics_pass(name, records, theirs, ours, changing)
-        sound = {record.topic for record in records if record.topic in theirs and record.topic in ours}
-        sound -= {item.name for item in skipped}
+        ours: Mapping[str, TopicInfo] = {}
+        sound: set[str] = set()
+        told: AclsDone | None = None
+
+        async def topics() -> tuple[Sequence[Skipped], int]:
+            nonlocal ours, sound
+            theirs, ours, hidden = await self._topics(source, records)
+            seen = [record for record in records if record.topic not in hidden]
+            skipped, failed = await self._topics_pass(name, seen, theirs, ours, changing)
+            skipped += [Skipped("right", topic, str(error)) for topic, error in hidden.items()]
+            sound = {record.topic for record in records if record.topic in theirs and record.topic in ours}
+            sound -= {item.name for item in skipped}
+            return skipped, failed
 
         async def configs() -> tuple[Sequence[Skipped], int]:
-            topics = {topic: ours[topic] for topic in sound}
-            return await refresh.sync_configs(source, self._cluster, config, topics, self._copying(name, sound))
+            infos = {topic: ours[topic] for topic in sound}
+            return await refresh.sync_configs(source, self._cluster, config, infos, self._copying(name, sound))
+
+        def still(topic: str) -> bool:
+            # Asked again for each group: a topic stopped meanwhile is no longer ours to touch.
+            record = self._image.topic(name, topic)
+            return record is not None and record.desired is DesiredState.MIRRORING
 
         async def offsets() -> tuple[Sequence[Skipped], int]:
-            # Asked again right before: a topic stopped meanwhile is no longer ours to touch.
-            topics = sound & {record.topic for record in self._mirrored(name)}
-            done = await groups.sync(source, self._cluster, config, topics)
+            done = await groups.sync(source, self._cluster, config, set(filter(still, sound)), still)
             return done.skipped, done.errors
 
+        async def shares() -> tuple[Sequence[Skipped], int]:
+            done = await share_groups.sync(source, self._cluster, config, set(filter(still, sound)), still)
+            return done.skipped, done.errors
+
+        async def acls() -> tuple[Sequence[Skipped], int]:
+            nonlocal told
+            told = await self.acls.sync(name, config, source)
+            return told.skipped, told.errors
+
+        skipped = await self._safely("topic", name, self.topic_metadata_refresh_errors, topics)
         if config.configs_sync_enabled:
             skipped += await self._safely("config", name, self.topic_config_sync_errors, configs)
         if config.groups_sync_enabled:
             skipped += await self._safely("group", name, self.consumer_group_offset_sync_errors, offsets)
+            skipped += await self._safely("share group", name, self.share_group_offset_sync_errors, shares)
+        skipped += await self._safely("acl", name, self.acl_sync_errors, acls)
         if owned():
-            await self._tell(name, skipped)
+            await self._tell(name, skipped, self.acls.kept(name, told, config))
 
     def _mirrored(self, mirror: str) -> list[TopicRecord]:
         return [record for record in self._image.topics_of(mirror) if record.desired is DesiredState.MIRRORING]
@@ -96,11 +131,12 @@ class Coordinator:
 
     async def _topics(
         self, source: Cluster, records: Sequence[TopicRecord]
-    ) -> tuple[dict[str, TopicInfo], dict[str, TopicInfo]]:
+    ) -> tuple[dict[str, TopicInfo], dict[str, TopicInfo], dict[str, TwinlogError]]:
+        """The topics of both sides, and why some may not be seen: these are not taken for deleted."""
         names = [record.topic for record in records]
-        theirs, _ = await read_topics(source, names)
-        ours, _ = await read_topics(self._cluster, names)
-        return theirs, ours
+        theirs, not_there = await read_topics(source, names)
+        ours, not_here = await read_topics(self._cluster, names)
+        return theirs, ours, not_there | not_here
 
     async def _topics_pass(
         self,
@@ -109,10 +145,10 @@ class Coordinator:
         theirs: Mapping[str, TopicInfo],
         ours: Mapping[str, TopicInfo],
         changing: asyncio.Lock,
-    ) -> list[Skipped]:
+    ) -> tuple[list[Skipped], int]:
         grown, told = refresh.topics_plan(records, theirs, ours, self._missing.get(mirror, frozenset()))
         self._missing[mirror] = frozenset(record.topic for record in records if record.topic not in theirs)
-        skipped = list(told)
+        skipped, failed = list(told), 0
         for one in grown:
             try:
                 record = await refresh.grow(self._cluster, one)
@@ -120,9 +156,9 @@ class Coordinator:
                     await admin_state.change(self._cluster, self._state, _raising(one.record, record))
                 log.info("mirror %s: topic %s has %d partitions now", mirror, record.topic, record.partitions)
             except TwinlogError as error:
-                self.topic_metadata_refresh_errors[mirror] += 1
+                failed += 1
                 skipped.append(Skipped(refresh.TOPIC, one.record.topic, str(error)))
-        return skipped
+        return skipped, failed
 
     async def _safely(
         self,
@@ -135,18 +171,31 @@ class Coordinator:
             skipped, failed = await sync()
         except TwinlogError as error:
             errors[mirror] += 1
-            log.warning("mirror %s: %s sync: %s", mirror, kind, error)
+            self._warn_once(mirror, kind, str(error))
             return [Skipped("right", f"{kind} sync", str(error))]
+        self._warned.pop((mirror, kind), None)
         errors[mirror] += failed
         return list(skipped)
 
-    async def _tell(self, mirror: str, skipped: Sequence[Skipped]) -> None:
-        """Store what was left alone, where that is news."""
-        items, beyond = tuple(skipped[:MOST_SKIPPED]), max(0, len(skipped) - MOST_SKIPPED)
-        before = self._image.skipped.get(mirror)
-        known = ((), 0) if before is None else (before.items, before.beyond)
-        if known != (items, beyond) and mirror in self._image.mirrors:
-            await self._keeper.put(SkippedRecord(mirror, time.time_ns() // 1_000_000, items, beyond))
+    def _warn_once(self, mirror: str, kind: str, why: str) -> None:
+        """What fails alike at each refresh is listed and counted, but a line in the log only once."""
+        if self._warned.get((mirror, kind)) != why:
+            self._warned[mirror, kind] = why
+            log.warning("mirror %s: %s sync: %s", mirror, kind, why)
+
+    async def _tell(self, mirror: str, skipped: Sequence[Skipped], kept: Giving) -> None:
+        """Store what was left alone, and what is held back, where that is news."""
+        record = SkippedRecord(
+            mirror,
+            time.time_ns() // 1_000_000,
+            tuple(skipped[:MOST_SKIPPED]),
+            max(0, len(skipped) - MOST_SKIPPED),
+            kept.held,
+            kept.held_for,
+        )
+        before = self._image.skipped.get(mirror) or SkippedRecord(mirror, 0)
+        if replace(before, at_ms=record.at_ms) != record and mirror in self._image.mirrors:
+            await self._keeper.put(record)
 
 
 def _raising(seen: TopicRecord, grown: TopicRecord) -> Callable[[Image], Handled[None]]:

@@ -58,6 +58,7 @@ class Discovery:
 
         Each on its own: a source that is down holds up only its own mirror, for as long as connecting is tried.
         """
+        giving = {asyncio.create_task(self.coordinator.acls.keep_giving(self._owns))} if self.coordinator else set()
         try:
             while True:
                 await asyncio.sleep(LOOK_EVERY_S)
@@ -65,7 +66,7 @@ class Discovery:
                     refreshing = self._refresh_safely(mirror)
                     self._refreshing[mirror.mirror] = asyncio.create_task(refreshing, name=f"discover {mirror.mirror}")
         finally:
-            await cancelled(self._refreshing.values())
+            await cancelled({*giving, *self._refreshing.values()})
 
     def _is_due(self, mirror: MirrorRecord) -> bool:
         name = mirror.mirror

@@ -1,0 +1,141 @@
+"""The ACLs of the mirrors whose shard this worker owns: synced at each refresh, given as soon as a topic is stopped.
+
+What is held back is stored with the mirror (`SkippedRecord.held`), so that it can be given without the source.
+"""
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+from twinlog.config.client import ClientSettings
+from twinlog.config.kinds import AclsSyncMode
+from twinlog.config.mirror import MirrorConfig
+from twinlog.control.image import Image
+from twinlog.control.lifecycle import DesiredState
+from twinlog.control.records import SkippedRecord
+from twinlog.errors import TwinlogError
+from twinlog.service.keeper import Keeper
+from twinlog.sync import acls
+from twinlog.sync.acl_change import create
+from twinlog.sync.acls import AclsDone, Giving, Names, Scope
+from twinlog.wire.cluster import Cluster
+
+log = logging.getLogger("twinlog.acls")
+
+LOOK_EVERY_S = 0.5
+GIVE_WITHIN_S = 5.0
+GIVE_AGAIN_S = 5.0
+"""Until what could not be given is tried again."""
+
+
+def own_principal(settings: ClientSettings) -> str:
+    """Return the principal that a cluster sees us as; "" where only the cluster knows (certificates, tokens)."""
+    security = settings.security
+    named = security.sasl and security.sasl_mechanism in {"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}
+    return f"User:{security.sasl_username}" if named and security.sasl_username else ""
+
+
+class Acls:
+    """Syncs and gives; `errors` counts by mirror."""
+
+    def __init__(self, cluster: Cluster, image: Image, keeper: Keeper) -> None:
+        self.errors: Counter[str] = Counter()
+        self._cluster = cluster
+        self._image = image
+        self._keeper = keeper
+        self._without: set[str] = set()
+        self._again_at: dict[str, float] = {}
+
+    async def sync(self, mirror: str, config: MirrorConfig, source: Cluster) -> AclsDone:
+        """Bring the ACLs of a mirror's topics over. Raises where they cannot be read at all."""
+        # What is at rest by now is for `keep_giving`; what comes to rest from here on is still held back by the result.
+        scope = Scope(
+            config=config,
+            mirrored=Names(
+                one.topic for one in self._image.topics_of(mirror) if one.desired is not DesiredState.STOPPED
+            ),
+            closed=acls.closed_topics(self._image),
+            existing=await self._existing(config),
+            own=own_principal(self._cluster.settings),
+            cutting=self._cutting(mirror),
+        )
+        done = await acls.sync(source, self._cluster, scope)
+        for verb, changed in (("made", done.created), ("deleted", done.deleted)):
+            if changed:
+                log.info("mirror %s: %d ACLs %s at the destination, e.g. %s", mirror, len(changed), verb, changed[0])
+        if done.lost:
+            log.error("mirror %s: ACLs taken back, since twinlog lost %s by them", mirror, ", ".join(done.lost[:5]))
+        if done.authorizers:
+            self._without.discard(mirror)
+        elif mirror not in self._without:
+            self._without.add(mirror)
+            why = (
+                done.skipped[0].reason if done.skipped else "Neither side has an authorizer: there are no ACLs to sync."
+            )
+            log.info("mirror %s: ACL sync: %s", mirror, why)
+        return done
+
+    def kept(self, mirror: str, done: AclsDone | None, config: MirrorConfig) -> Giving:
+        """Say what to store as held back: what the sync says (None: it failed) and what is yet to be given."""
+        before = self._image.skipped.get(mirror)
+        if before is None or config.acls_sync_mode is AclsSyncMode.OFF:
+            return Giving((), done.held if done else (), done.held_for if done else ())
+        if done is None:
+            return Giving((), before.held, before.held_for)
+        left = acls.still_due(before.held, before.held_for, acls.stopped_topics(self._image, mirror))
+        held = dict.fromkeys((*done.held, *left.held))
+        return Giving((), tuple(held), tuple(sorted({*done.held_for, *left.held_for})))
+
+    async def keep_giving(self, owns: Callable[[str], bool]) -> None:
+        """Give what was held back for a topic as soon as that is stopped, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            for mirror, record in list(self._image.skipped.items()):
+                if record.held and owns(mirror) and time.monotonic() >= self._again_at.get(mirror, 0.0):
+                    await self._give_safely(mirror, record)
+
+    async def _give_safely(self, mirror: str, record: SkippedRecord) -> None:
+        try:
+            await self._give(mirror, record)
+        except TwinlogError as error:
+            self._failed(mirror, str(error))
+        except Exception:  # a mistake of ours must not keep other mirrors' ACLs from being given
+            log.exception("mirror %s: ACLs held back could not be given: unexpected error", mirror)
+            self._failed(mirror, "")
+
+    def _failed(self, mirror: str, why: str) -> None:
+        self.errors[mirror] += 1
+        self._again_at[mirror] = time.monotonic() + GIVE_AGAIN_S
+        if why:
+            log.warning("mirror %s: ACLs held back could not be given, and are again in a while: %s", mirror, why)
+
+    async def _give(self, mirror: str, record: SkippedRecord) -> None:
+        topics = acls.due(record.held, record.held_for, acls.stopped_topics(self._image, mirror))
+        configs = self._image.mirrors.get(mirror)
+        if not topics or configs is None or not _gives(configs.configs, mirror):
+            return
+        giving = acls.give(record.held, record.held_for, topics, acls.closed_topics(self._image))
+        refused = await create(self._cluster, giving.create, timeout_s=GIVE_WITHIN_S)
+        for acl, error in refused.items():
+            self.errors[mirror] += 1
+            log.error("mirror %s: %s; it is not tried again: %s", mirror, acl, error)
+        log.info("mirror %s: %s stopped, %d ACLs given", mirror, ", ".join(sorted(topics)), len(giving.create))
+        now = self._image.skipped.get(mirror)
+        if now is not None:
+            await self._keeper.put(acls.without_given(now, record, giving))
+
+    def _cutting(self, mirror: str) -> frozenset[str]:
+        record = self._image.skipped.get(mirror)
+        return frozenset(item.name for item in (record.items if record else ()) if item.reason == acls.CUTS)
+
+    async def _existing(self, config: MirrorConfig) -> Names:
+        """The destination's topics, where that makes a difference."""
+        exact = config.acls_sync_mode is AclsSyncMode.EXACT
+        return Names(await self._cluster.topics(None)) if exact else Names()
+
+
+def _gives(configs: Mapping[str, str], mirror: str) -> bool:
+    mode = MirrorConfig.from_properties(configs, f"the configs of mirror {mirror}").acls_sync_mode
+    return mode is not AclsSyncMode.OFF
