@@ -20,6 +20,7 @@ from twinlog.control.records import (
     WorkerRecord,
 )
 from twinlog.errors import ClusterMirrorAlreadyExists, InvalidConfig, InvalidRequest, UnknownClusterMirror
+from twinlog.names import TopicPartition
 
 
 @pytest.fixture
@@ -32,6 +33,11 @@ def admin(monkeypatch: pytest.MonkeyPatch) -> MirrorAdmin:
             TopicRecord("m", "t", DesiredState.MIRRORING, NO_TOPIC_ID, NO_TOPIC_ID, 3),
             PartitionRecord("m", "t", 0, PartitionState.MIRRORING),
             PartitionRecord("m", "t", 2, PartitionState.FAILED, error="broken"),
+            MirrorRecord("n", {"bootstrap.servers": "b:1"}, "R"),
+            TopicRecord("n", "u", DesiredState.STOPPED, NO_TOPIC_ID, NO_TOPIC_ID, 2),
+            PartitionRecord("n", "u", 0, PartitionState.STOPPED, last_mirrored_offset=7),
+            PartitionRecord("n", "u", 1, PartitionState.STOPPED),
+            TopicRecord("gone", "v", DesiredState.STOPPED, NO_TOPIC_ID, NO_TOPIC_ID, 1),
             WorkerRecord("w", "host", 1, 0, now_ms),
             ProgressRecord(
                 1, "w", now_ms - 60_000, (Figure("m", "t", 0, 0, 9, 8, 0, 7, waiting_for_transaction=False),)
@@ -53,7 +59,7 @@ def admin(monkeypatch: pytest.MonkeyPatch) -> MirrorAdmin:
 
 async def test_describe_tells_how_far_its_figures_can_be_trusted(admin: MirrorAdmin) -> None:
     """The oldest figure of what is under way, what has none, and each mirror's own bound on retries."""
-    result = await admin.describe_mirrors()
+    result = await admin.describe_mirrors(source_cluster_id="S")
     assert [(p.partition, p.lag) for p in result.partitions] == [(0, 1), (1, -1), (2, -1)]
     assert 59_000 < result.figures_age_ms < 65_000
     assert (result.without_figures, result.live_workers, result.retry_max_attempts) == (1, 1, {"m": 4})
@@ -64,10 +70,23 @@ async def test_describe_tells_how_far_its_figures_can_be_trusted(admin: MirrorAd
         await admin.describe_mirrors(["nope"])
 
 
-async def test_list_filters_by_mirror(admin: MirrorAdmin) -> None:
-    """All by default."""
-    assert [listing.mirror for listing in await admin.list_mirrors()] == ["m"]
+async def test_describe_of_a_source_cluster_tells_up_to_where_it_was_mirrored(admin: MirrorAdmin) -> None:
+    """Of what is at rest and known; a topic whose mirror is gone is nobody's, and in nobody's way."""
+    result = await admin.describe_mirrors(source_cluster_id="R")
+    assert [(row.mirror, row.partition) for row in result.partitions] == [("n", 0), ("n", 1)]
+    assert result.last_mirrored_positions == {TopicPartition("u", 0): 7} == await admin.last_mirrored_positions("R")
+    assert await admin.last_mirrored_positions("") == {}
+    assert (await admin.describe_mirrors()).last_mirrored_positions == {}
+
+
+async def test_list_filters_by_mirror_source_and_state(admin: MirrorAdmin) -> None:
+    """All by default, with the topics that are active."""
+    assert [listing.mirror for listing in await admin.list_mirrors()] == ["m", "n"]
     assert await admin.list_mirrors(List(mirror="nope")) == ()
+    (listing,) = await admin.list_mirrors(List(source_cluster_id="R"))
+    assert (listing.mirror, listing.topics) == ("n", ())
+    (listing,) = await admin.list_mirrors(List(source_cluster_id="R", desired={DesiredState.STOPPED}))
+    assert listing.topics == ("u",)
 
 
 async def test_what_is_wrong_in_a_creation_is_found_before_anything_is_asked_or_made(admin: MirrorAdmin) -> None:

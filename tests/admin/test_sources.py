@@ -1,4 +1,4 @@
-"""A mirror's source as commands see it: the right cluster, and what it mirrors from here."""
+"""A mirror's source as commands see it: the right cluster, and what its own state says."""
 
 import asyncio
 from typing import Any
@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 
 from twinlog.admin import sources
-from twinlog.admin.sources import check_identity, connected, reverse_mirrors
+from twinlog.admin.sources import check_identity, connected, state_of
 from twinlog.config.mirror import MirrorConfig
 from twinlog.control.image import Image
-from twinlog.control.lifecycle import DesiredState
-from twinlog.control.records import NO_TOPIC_ID, MirrorRecord, TopicRecord
+from twinlog.control.records import MirrorRecord
 from twinlog.errors import AuthorizationFailed, InvalidConfig, InvalidRequest, RetryLater
 
 MIRROR = MirrorRecord("m", {"bootstrap.servers": "a:1"}, "S")
@@ -75,39 +74,14 @@ def there(monkeypatch: pytest.MonkeyPatch) -> type[FakeLog]:
     return Log
 
 
-async def test_only_active_topics_mirrored_from_here_are_in_the_way(there: type[FakeLog]) -> None:
-    """Stopped ones, and mirrors of other clusters, are not."""
-
-    def topic(mirror: str, name: str, desired: DesiredState) -> TopicRecord:
-        return TopicRecord(mirror, name, desired, NO_TOPIC_ID, NO_TOPIC_ID, 1)
-
-    there.image = Image(
-        [
-            MirrorRecord("back", {}, "D"),
-            MirrorRecord("else", {}, "E"),
-            topic("back", "active", DesiredState.MIRRORING),
-            topic("back", "paused", DesiredState.PAUSED),
-            topic("back", "stopped", DesiredState.STOPPED),
-            topic("else", "other", DesiredState.MIRRORING),
-            topic("gone", "orphan", DesiredState.MIRRORING),
-        ]
-    )
+async def test_a_state_that_may_not_be_read_is_told_as_a_reason(there: type[FakeLog]) -> None:
+    """Where a right is missing or there is no answer; trouble that passes is an error as anywhere."""
     cluster: Any = FakeCluster("S")
-    found, notes = await reverse_mirrors(cluster, "D", timeout_s=1)
-    assert found == {"active": "back", "paused": "back"}
-    assert notes == ()
-
-
-async def test_what_may_not_be_read_is_said(there: type[FakeLog]) -> None:
-    """A note where a right is missing or there is no answer; trouble that passes is an error as anywhere."""
-    cluster: Any = FakeCluster("S")
+    assert await state_of(cluster, timeout_s=1) is there.image
     there.image = AuthorizationFailed("No READ.")
-    found, notes = await reverse_mirrors(cluster, "D", timeout_s=1)
-    assert (found, len(notes)) == ({}, 1)
-    assert "could not be checked: No READ." in notes[0]
+    assert await state_of(cluster, timeout_s=1) == "No READ."
     there.delay_s = 0.1
-    _, notes = await reverse_mirrors(cluster, "D", timeout_s=0.05)
-    assert "no answer within 0.05 s" in notes[0]
+    assert await state_of(cluster, timeout_s=0.05) == "no answer within 0.05 s."
     there.delay_s, there.image = 0.0, RetryLater("Later.")
     with pytest.raises(RetryLater):
-        await reverse_mirrors(cluster, "D", timeout_s=1)
+        await state_of(cluster, timeout_s=1)

@@ -9,7 +9,7 @@ import pytest
 
 from twinlog.admin import stopping
 from twinlog.admin.results import StopMirrorTopicsResult
-from twinlog.admin.stopping import stop_topics
+from twinlog.admin.stopping import StopManner, stop_topics
 from twinlog.control.image import Image
 from twinlog.control.lifecycle import DesiredState, PartitionState
 from twinlog.control.records import NO_TOPIC_ID, Change, MirrorRecord, PartitionRecord, TopicRecord, WorkerRecord
@@ -79,7 +79,7 @@ async def stop(log: FakeLog, *patterns: str, wait_s: float = 5.0) -> StopMirrorT
     """Stop topics of mirror m."""
     cluster: Any = FakeCluster()
     state: Any = log
-    return await stop_topics(cluster, state, "m", patterns, wait_s=wait_s)
+    return await stop_topics(cluster, state, "m", patterns, StopManner(wait_s=wait_s))
 
 
 def worker(age_ms: int = 0) -> WorkerRecord:

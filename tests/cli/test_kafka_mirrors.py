@@ -15,8 +15,12 @@ from twinlog.admin import (
     StartMirrorTopicsResult,
     StopMirrorTopicsResult,
 )
+from twinlog.admin.divergence import Tail
+from twinlog.admin.results import Recreated
 from twinlog.cli.kafka_mirrors import main
 from twinlog.control.commands import Altered, Deleted
+from twinlog.control.describe import List
+from twinlog.control.lifecycle import DesiredState
 from twinlog.errors import InvalidRequest, TwinlogError
 from twinlog.names import TopicPartition
 
@@ -103,7 +107,9 @@ def test_create(run: Any, fake: type[FakeAdmin], tmp_path: Path) -> None:
 
 def test_start_and_add_have_their_own_words(run: Any, fake: type[FakeAdmin]) -> None:
     """What was already mirrored counts, with a remark; what an exclude stopped is told."""
-    result = StartMirrorTopicsResult("m", started=("t",), already=("u",), stopped=("v",), notes=("A.", "B."))
+    result = StartMirrorTopicsResult(
+        "m", started=("t",), already=("u",), stopped=("v",), notes=("A.", "B."), live_workers=1
+    )
     code, out, err = run(result, *START, "--exclude", "v", "--replication-factor", "2")
     assert (code, out) == (0, "Started 2 mirror topic(s) in mirror m: [t, u]\n")
     assert err.splitlines() == [
@@ -115,9 +121,35 @@ def test_start_and_add_have_their_own_words(run: Any, fake: type[FakeAdmin]) -> 
     assert fake.asked[:2] == ("m", ("t", "u"))
     asked = fake.asked[2]
     assert (asked["exclude"], asked["replication_factor"], asked["must_exist"]) == (("v",), 2, False)
-    out = run(StartMirrorTopicsResult("m", started=("t",)), *ADD)[1]
-    assert out == "Added 1 topic(s) to mirror m: [t]\n"
+    code, out, err = run(StartMirrorTopicsResult("m", started=("t",)), *ADD)
+    assert (code, out) == (0, "Added 1 topic(s) to mirror m: [t]\n")
+    assert err.startswith("Warning: no worker is running, so the start is only recorded.")
     assert fake.asked[2]["must_exist"]
+
+
+def test_a_recreated_topic_is_told_with_its_file(run: Any, fake: type[FakeAdmin], tmp_path: Path) -> None:
+    """Also where the start then fails; a dry run says what would be done."""
+    words = (*START, "--on-divergence", "recreate", "--salvage-dir", str(tmp_path))
+    tail = Tail(TopicPartition("t", 0), 5, 8, 3)
+    path = tmp_path / "t.tail"
+    result = StartMirrorTopicsResult(
+        "m", failed={"t": InvalidRequest("No.")}, recreated={"t": Recreated((tail,), path, 1)}
+    )
+    code, out, _ = run(result, *words)
+    told = "t-0 offsets 5 to 7 (3 committed records)"
+    assert (code, out) == (1, f"Saved {told} in {path}, and deleted topic t at the destination\n")
+    assert fake.asked[2]["salvage_dir"] == tmp_path
+    assert run(result, *words, "--dry-run")[1].startswith(f"Would save {told} in {path}, delete topic t ")
+
+
+def test_a_promotion_that_is_refused_names_the_level_topics_too(run: Any, fake: type[FakeAdmin]) -> None:
+    """Nothing was stopped, so nothing is printed but why."""
+    result = StopMirrorTopicsResult("m", failed={"t": InvalidRequest("Behind.")}, level=("u",))
+    code, out, err = run(result, *STOP, "--check-lag")
+    assert (code, out) == (1, "")
+    assert err == "Level, and not stopped, since others are not: [u]\nFailed to stop topic t: Behind.\n"
+    assert fake.asked[2]["check_lag"]
+    assert "Would leave, level, since others are not: u" in run(result, *STOP, "--check-lag", "--dry-run")[1]
 
 
 def test_a_start_that_finds_nothing_saves_its_patterns(run: Any) -> None:
@@ -130,7 +162,7 @@ def test_a_start_that_finds_nothing_saves_its_patterns(run: Any) -> None:
 def test_failures_of_single_topics_are_told_one_by_one(run: Any) -> None:
     """Exit code 1; the only topic's failure is the command's."""
     bad = {"u": InvalidRequest("No.")}
-    code, out, err = run(StartMirrorTopicsResult("m", started=("t",), failed=bad), *START)
+    code, out, err = run(StartMirrorTopicsResult("m", started=("t",), failed=bad, live_workers=1), *START)
     assert (code, out) == (1, "Started 1 mirror topic(s) in mirror m: [t]\n")
     assert err == "Failed to start topic u: No.\n"
     code, out, err = run(StartMirrorTopicsResult("m", failed=bad), *START)
@@ -194,7 +226,10 @@ def test_pause_resume_and_recover_have_their_own_words(run: Any) -> None:
     assert (code, out) == (0, "Paused mirroring for 1 topic(s) in mirror m: [t]\n")
     assert "Left as they are, already PAUSED: [u]" in err
     assert "no worker is running, so the pause is only recorded: 1 partition(s) are not PAUSED yet: t-0" in err
-    done = MoveMirrorTopicsResult("m", moved=("t",))
+    alone = MoveMirrorTopicsResult("m", moved=("t",))
+    assert "so the resume is only recorded" in run(alone, "--resume", "--topics", "t")[2]
+    assert "so the recover is only recorded" in run(alone, "--recover", "--topics", "t")[2]
+    done = MoveMirrorTopicsResult("m", moved=("t",), live_workers=1)
     assert run(done, "--resume", "--topics", "t") == (0, "Resumed mirroring for 1 topic(s) in mirror m: [t]\n", "")
     assert run(done, "--recover", "--topics", "t") == (0, "Recovering for 1 topic(s) in mirror m: [t]\n", "")
 
@@ -227,7 +262,10 @@ def test_list_and_describe_print_tables_or_json(run: Any, fake: type[FakeAdmin])
     assert "MIRRORING" in run(fresh, "--describe")[1]
     code, out, err = run(fresh, "--describe", "--json")
     assert (code, err, out[-2:]) == (0, "", "}]")
-    assert fake.asked == (["m"], {"failed": False})
+    assert fake.asked == (["m"], {"failed": False, "source_cluster_id": None})
+    run((), "--list", "--source-cluster-id", "S", "--states", "stopped,PAUSED")
+    assert fake.asked[0] == List("m", "S", {DesiredState.STOPPED, DesiredState.PAUSED})
+    assert "--states: GONE is not one of MIRRORING" in run((), "--list", "--states", "gone")[2]
     assert "RETRY" in run(fresh, "--describe", "--failed")[1]
 
 

@@ -59,7 +59,7 @@ def test_json_has_the_proposals_fields_in_its_order_then_ours() -> None:
     assert text == (
         '[{"mirror":"m","topic":"t","partition":0,"sourceOffset":12,"destinationOffset":10,"lag":2,"state":"MIRRORING",'
         '"retryAttempt":0,"errorMessage":"ü","lastMirrorEpoch":-1,"sourceHighWatermark":10,"sourceLogStartOffset":0,'
-        '"waitingForTransaction":true}]'
+        '"waitingForTransaction":true,"startAt":"","startOffset":-1}]'
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from twinlog.admin.starts import chosen_starts
 from twinlog.cli import verify as command
 from twinlog.errors import Unreachable
 from twinlog.verify.partition import Meter
@@ -63,12 +64,27 @@ def test_arguments_become_a_question(asked: list[Question], capsys: pytest.Captu
     assert (asked[1].partitions, asked[1].sample, asked[1].timeout_s) == (None, None, 30.0)
 
 
+def test_chosen_starts_are_looked_up_unless_they_are_given(asked: list[Question]) -> None:
+    """By default the destination's state knows them."""
+    parse().run(parse())
+    assert asked[0].starts is chosen_starts
+    args = parse("--from", "0:60,2:7")
+    args.run(args)
+    starts = asked[1].starts
+    nobody: Any = None
+    assert starts is not None
+    assert asyncio.run(starts(nobody, nobody, "orders")) == {0: 60, 2: 7}  # type: ignore[arg-type] # a coroutine
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
         ("--partitions", "1,x"),
         ("--partitions", "-1"),
         ("--partitions="),
+        ("--from", "0"),
+        ("--from", "0:-1"),
+        ("--from=",),
         ("--sample", "-1"),
         ("--sample", "many"),
         ("--timeout", "0"),

@@ -1,5 +1,7 @@
 """What list and describe answer from an image."""
 
+from dataclasses import replace
+
 import pytest
 
 from twinlog.control.describe import Describe, List, MirrorListing, PartitionDescription, describe, list_mirrors
@@ -62,6 +64,15 @@ def test_mirrors_are_listed_by_name_with_their_active_topics() -> None:
 def test_listings_are_filtered(command: List, found: list[str]) -> None:
     """By name, by source cluster, by both."""
     assert [listing.mirror for listing in list_mirrors(image(), command)] == found
+
+
+def test_a_chosen_start_is_told_for_each_partition() -> None:
+    """A partition beyond those that there were then begins at its source's beginning."""
+    state = image()
+    state.apply(replace(topic("a", "run", partitions=2), start_at="latest", start_offsets=(7,)))
+    found = describe(state, Describe(NOW_MS, {"a"}))
+    told = [(row.topic, row.partition, row.start_at, row.start_offset) for row in found if row.partition < 2]
+    assert told == [("held", 0, "", -1), ("off", 0, "", -1), ("run", 0, "latest", 7), ("run", 1, "latest", -1)]
 
 
 def rows(**filters: object) -> list[PartitionDescription]:

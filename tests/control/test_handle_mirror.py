@@ -4,6 +4,7 @@ from uuid import UUID
 
 import pytest
 
+from twinlog.config.properties import Properties
 from twinlog.control.commands import Alter, Altered, Delete, Deleted
 from twinlog.control.handle_mirror import alter, delete
 from twinlog.control.image import Image
@@ -89,6 +90,23 @@ def test_what_is_wrong_is_refused_when_altered(command: Alter, error: type[Excep
     """By the name of the key, before anything is stored; also where what is left would not do."""
     with pytest.raises(error, match=words):
         alter(image(), command)
+
+
+def test_a_key_is_removed_under_any_of_its_names() -> None:
+    """And cannot be set and removed at once under two."""
+    state = image(MirrorRecord("m", {**CONFIGS, "mirror.acls.include": "TOPIC"}, "S"))
+    handled = alter(state, Alter("m", {}, ("mirror.acl.include",)))
+    assert handled.reply.changed == ("mirror.acls.include",)
+    assert handled.records == (MirrorRecord("m", CONFIGS, "S"),)
+    with pytest.raises(InvalidRequest, match="both to be set and to be removed"):
+        alter(state, Alter("m", {"mirror.acls.include": "GROUP"}, ("mirror.acl.include",)))
+
+
+def test_an_error_in_a_file_names_its_line() -> None:
+    """Of the file that the new configs come from."""
+    changes = Properties({RETRIES: "many"}, {RETRIES: 3}, "new.properties")
+    with pytest.raises(InvalidConfig, match=r"^new\.properties:3: "):
+        alter(image(), Alter("m", changes, (), "new.properties"))
 
 
 def stopped(*states: PartitionState) -> list[Change]:

@@ -21,6 +21,8 @@ OURS = {
     (S.PAUSED, S.LOG_ALIGNMENT),
     (S.UNKNOWN, S.STOPPING),
     (S.UNKNOWN, S.PAUSING),
+    (S.STOPPED, S.PAUSING),
+    (S.STOPPING, S.PAUSING),
 }
 
 
@@ -82,3 +84,16 @@ def test_every_desired_state_can_be_reached_from_everywhere() -> None:
         while more := {old for old, new in product(S, reached) if allowed(old, new)} - reached:
             reached |= more
         assert reached == set(S)
+
+
+@pytest.mark.parametrize("state", S)
+@pytest.mark.parametrize("desired", DesiredState)
+def test_what_is_desired_can_be_reached_from_everywhere(state: PartitionState, desired: DesiredState) -> None:
+    """Whatever a command asks for in whatever state: the way that a worker takes there is allowed at every step."""
+    passing = {DesiredState.PAUSED: S.PAUSING, DesiredState.STOPPED: S.STOPPING}.get(desired, S.LOG_ALIGNMENT)
+    there = SETTLED[desired]
+    way = [state, there] if state in {there, passing} else [state, passing, there]
+    if desired is DesiredState.MIRRORING and state in {S.PAUSING, S.STOPPING}:
+        rest = S.PAUSED if state is S.PAUSING else S.STOPPED
+        way = [state, rest, passing, there]
+    assert all(allowed(old, new) for old, new in pairwise(way)), way

@@ -3,11 +3,13 @@
 import asyncio
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.real.commanding import READY_S, Commands, on, produce, rows
+from tests.real.holding import hold_the_first_commit
 from tests.real.mirroring import Worker
 
 from twinlog.admin import MirrorAdmin
@@ -132,6 +134,55 @@ def test_conflicting_commands_at_once_are_never_mixed(commands: Commands, here: 
         assert configs[REFRESH] == f"{configs[RETRIES]}000"
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("create", "create"), ("start", "delete"), ("delete", "start"), ("pause", "stop"), ("stop", "pause")],
+)
+def test_of_two_conflicting_commands_one_succeeds_and_the_other_is_told(
+    commands: Commands, here: LocalKafka, topic: str, monkeypatch: pytest.MonkeyPatch, first: str, second: str
+) -> None:
+    """The first has judged and is about to commit when the second comes and goes: what stands is the second's alone."""
+    source = commands.source
+    source.create_topic(topic, 1)
+    mirror = f"new-{topic}" if first == "create" else commands.mirror()
+    if first in {"pause", "stop"}:
+        commands.done("--start", "--topics", topic, "--mirror", mirror)
+    settings = ClientSettings.from_properties({}, bootstrap=here.bootstrap, origin="test")
+
+    def run(admin: MirrorAdmin, action: str, number: int) -> Coroutine[Any, Any, Any]:
+        configs = {"bootstrap.servers": source.bootstrap, RETRIES: str(number), REFRESH: f"{number}000"}
+        return {
+            "create": lambda: admin.create_mirror(mirror, configs),
+            "start": lambda: admin.start_mirror_topics(mirror, [topic]),
+            "delete": lambda: admin.delete_mirror(mirror),
+            "pause": lambda: admin.pause_mirror_topics(mirror, [topic]),
+            "stop": lambda: admin.stop_mirror_topics(mirror, [topic]),
+        }[action]()
+
+    async def both() -> None:
+        about_to_commit = hold_the_first_commit(monkeypatch)
+        async with await MirrorAdmin.connect(settings) as one, await MirrorAdmin.connect(settings) as other:
+            held = asyncio.create_task(run(one, first, 1))
+            await asyncio.wait_for(about_to_commit.reached.wait(), READY_S)
+            await run(other, second, 2)
+            about_to_commit.go.set()
+            with pytest.raises(ConcurrentChange, match="was withdrawn"):
+                await held
+
+    asyncio.run(both())
+    mirrors, topics, _ = commands.state()
+    desired = [record.desired.name for record in topics if (record.mirror, record.topic) == (mirror, topic)]
+    assert (mirror in mirrors, desired) == {
+        "create": (True, []),
+        "start": (True, ["MIRRORING"]),
+        "delete": (False, []),
+        "pause": (True, ["PAUSED"]),
+        "stop": (True, ["STOPPED"]),
+    }[second]
+    if second == "create":
+        assert (mirrors[mirror].configs[RETRIES], mirrors[mirror].configs[REFRESH]) == ("2", "2000")
+
+
 def test_a_worker_pauses_resumes_and_stops_and_the_mirror_is_deleted(
     commands: Commands, source: LocalKafka, here: LocalKafka, topic: str
 ) -> None:
@@ -172,6 +223,40 @@ def wait_for(commands: Commands, worker: Worker, mirror: str, state: str, end: i
     while partition(commands, mirror) != (state, end):
         assert time.monotonic() < deadline, worker.log_text(40)
         time.sleep(0.2)
+
+
+def test_a_mirror_that_is_created_with_patterns_needs_no_start(
+    commands: Commands, source: LocalKafka, here: LocalKafka, topic: str
+) -> None:
+    """What they match is found and mirrored, what an exclude matches is not, and a stopped topic is not found again."""
+    for name in (f"{topic}-1", f"{topic}-2", f"{topic}-left"):
+        source.create_topic(name, 1)
+        produce(source, name, 3)
+    mirror = commands.mirror(
+        mirror_topics_include=f"{topic}-.*",
+        mirror_topics_exclude=".*-left",
+        mirror_metadata_refresh_interval_ms="300",
+    )
+    worker = Worker(here.bootstrap)
+
+    def described() -> dict[str, tuple[str, int]]:
+        found = json.loads(commands.done("--describe", "--mirror", mirror, "--json"))
+        return {row["topic"]: (row["state"], row["destinationOffset"]) for row in found}
+
+    try:
+        deadline = time.monotonic() + READY_S
+        while described() != {f"{topic}-1": ("MIRRORING", 3), f"{topic}-2": ("MIRRORING", 3)}:
+            assert time.monotonic() < deadline, (described(), worker.log_text(40))
+            time.sleep(0.2)
+        commands.done("--stop", "--topics", f"{topic}-1", "--mirror", mirror)
+        time.sleep(1.0)  # three refreshes
+        assert described()[f"{topic}-1"] == ("STOPPED", 3)
+        (listed,) = json.loads(commands.done("--list", "--mirror", mirror, "--states", "STOPPED", "--json"))
+        assert (listed["topics"], listed["sourceClusterId"]) == ([f"{topic}-1"], source.cluster_id)
+        assert commands.done("--list", "--mirror", mirror, "--source-cluster-id", "other") == "No mirrors found\n"
+    finally:
+        commands.done("--stop", "--topics", f"{topic}-2", "--mirror", mirror)
+        worker.stop()
 
 
 def test_a_start_says_where_the_copy_begins(commands: Commands, source: LocalKafka, topic: str) -> None:

@@ -2,6 +2,9 @@
 
 `mirrors` has the calls, `starting` and `stopping` the two flows that take more than one step, `results` the values they
 return. `sources` reaches a mirror's source, `state` the records of the mirrors, `live` says whether workers are alive.
+Of a start: `loops` (does the source have the topics from here?), `failback` and `divergence` (does the destination have
+what the source never saw?), `recreate` and `salvage` (save that, and delete the topic), `beginnings`; of a stop:
+`promotion` (is the destination level?). `starts` tells `twinlog verify` where a mirror was told to begin.
 May import `sync`, `state`, `control`, `wire`, `config`.
 """
 

@@ -24,6 +24,9 @@ from twinlog.wire.ops import read_log
 
 READ_BYTES = 4_194_304
 
+MOST_COMPARED = 100_000
+"""Offsets behind the last comparison that a start reads; more is left to the worker, which compares in any case."""
+
 
 @dataclass(frozen=True, slots=True)
 class Side:
@@ -56,14 +59,25 @@ def shared_until(source: Side, destination: Side, where: TopicPartition) -> int:
     """Up to which offset both sides are known to hold the same, by what either has recorded; -1 for not known.
 
     The source's last mirrored offset counts: from the destination itself, or from the topic of a third cluster that
-    the destination was mirrored from, too.
+    the destination was mirrored from, too. So does the destination's own, from the source, as far as it was compared: a
+    partition that failed may end with what somebody else wrote.
     """
     ours = {_origin(destination.image, record) for record in _records(destination, where)}
     meant = {origin for origin in ours if all(origin)} | {(destination.cluster_id, destination.topic_id)}
     known = [
         record.last_mirrored_offset for record in _records(source, where) if _origin(source.image, record) in meant
     ]
+    itself = (source.cluster_id, source.topic_id)
+    known += [
+        _compared(record) for record in _records(destination, where) if _origin(destination.image, record) == itself
+    ]
     return max(known, default=UNKNOWN_OFFSET)
+
+
+def _compared(record: PartitionRecord) -> int:
+    """Up to where a partition's own record is to be trusted."""
+    checked, end = record.checked_offset, record.last_mirrored_offset
+    return checked if 0 <= checked < end <= checked + MOST_COMPARED else end
 
 
 def _records(side: Side, where: TopicPartition) -> list[PartitionRecord]:
@@ -84,7 +98,7 @@ async def diverged_tails(
     `clusters` are source and destination, `spans` the destination's. Raises RetryLater where a side cannot be read.
     """
     return [
-        await _tail(clusters[1], where, max(first, spans[where].start), spans[where].end)
+        await tail_of(clusters[1], where, max(first, spans[where].start), spans[where].end)
         for where, first in sorted(shared.items())
         if where in spans and 0 <= first < spans[where].end and not await _same(clusters, where, first, spans[where])
     ]
@@ -105,7 +119,8 @@ async def _same(clusters: tuple[Cluster, Cluster], where: TopicPartition, first:
     return True
 
 
-async def _tail(cluster: Cluster, where: TopicPartition, first: int, end: int) -> Tail:
+async def tail_of(cluster: Cluster, where: TopicPartition, first: int, end: int) -> Tail:
+    """Look at offsets `first` to `end` - 1 of a log, and count what is there. Raises RetryLater."""
     committed, position, stable = 0, first, end
     while position < end:
         chunk = await read_log(cluster, where, position, max_bytes=READ_BYTES, read_committed=True)

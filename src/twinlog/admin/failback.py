@@ -1,67 +1,80 @@
 """Failback: whether a topic that was mirrored the other way, or beside this one, can follow its twin as it is."""
 
-import asyncio
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
-from twinlog.admin.divergence import Side, Tail, diverged_tails, shared_until
+from twinlog.admin.divergence import Side, Tail, diverged_tails, shared_until, tail_of
 from twinlog.control.image import Image
-from twinlog.errors import AuthorizationFailed, BadInput, TopicAlreadyExists, TwinlogError, UnsupportedVersion
+from twinlog.errors import TopicAlreadyExists, TwinlogError
 from twinlog.names import TopicPartition
-from twinlog.state.log import StateLog
 from twinlog.sync.topics import Span
 from twinlog.wire.cluster import Cluster, TopicInfo
 
-WITHIN_S = 10.0
 SHOWN = 20
 
 
-async def refuse_diverged(
+@dataclass(frozen=True, slots=True)
+class Diverged:
+    """A topic whose destination has what the source never saw (`tails`).
+
+    `unknown`: the whole logs of its other partitions of which nobody recorded what both sides share.
+    """
+
+    topic: str
+    tails: tuple[Tail, ...]
+    unknown: tuple[Tail, ...] = ()
+
+    @property
+    def to_save(self) -> tuple[Tail, ...]:
+        """What would be lost if the destination's topic were deleted, by partition."""
+        return tuple(sorted((*self.tails, *self.unknown), key=lambda tail: tail.where))
+
+
+async def find_diverged(
     clusters: tuple[Cluster, Cluster],
-    image: Image,
+    states: tuple[Image | str, Image],
     topics: Collection[tuple[TopicInfo, TopicInfo]],
     spans: Mapping[TopicPartition, Span],
-) -> dict[str, TwinlogError]:
-    """Return why topics may not be started, whose destination has what the source never saw.
+) -> dict[str, Diverged | TwinlogError]:
+    """Return the topics whose destination has what the source never saw, or why that cannot be told now.
 
-    `clusters` are source and destination, `topics` pairs of the topic on both, `image` the destination's state and
-    `spans` its logs. A source whose state does not exist, or may not be read, has nothing to tell: what is judged here
-    by what is recorded is compared by the worker anyway, before it writes.
+    `clusters` and `states` are those of source and destination, `topics` pairs of the topic on both, and `spans` the
+    destination's logs. A source whose state does not exist, or may not be read, has nothing to tell: what is judged
+    here by what is recorded is compared by the worker anyway, before it writes.
     """
-    theirs = await _state_of(clusters[0]) if topics else None
-    if theirs is None:
-        return {}
-    found: dict[str, TwinlogError] = {}
+    theirs, image = states
+    theirs = Image() if isinstance(theirs, str) else theirs
+    found: dict[str, Diverged | TwinlogError] = {}
     for there, here in topics:
         source = Side(clusters[0].cluster_id, theirs, there.id)
         destination = Side(clusters[1].cluster_id, image, here.id)
-        partitions = [TopicPartition(here.name, number) for number in here.partitions]
+        wanted = [TopicPartition(here.name, number) for number in sorted(here.partitions)]
+        shared = {where: shared_until(source, destination, where) for where in wanted}
         try:
-            tails = await diverged_tails(
-                clusters, {where: shared_until(source, destination, where) for where in partitions}, spans
-            )
+            tails = await diverged_tails(clusters, shared, spans)
+            unknown = [where for where in wanted if shared[where] < 0 and where in spans] if tails else []
+            whole = [
+                await tail_of(clusters[1], where, spans[where].start, spans[where].end)
+                for where in unknown
+                if spans[where].start < spans[where].end
+            ]
         except TwinlogError as problem:
             found[here.name] = problem
             continue
         if tails:
-            found[here.name] = _refusal(here.name, tails)
+            found[here.name] = Diverged(here.name, tuple(tails), tuple(whole))
     return found
 
 
-async def _state_of(source: Cluster) -> Image | None:
-    try:
-        async with asyncio.timeout(WITHIN_S):
-            log = await StateLog.open(source, create=False)
-            return await log.load(timeout_s=WITHIN_S)
-    except (AuthorizationFailed, UnsupportedVersion, BadInput, TimeoutError):
-        return None
-
-
-def _refusal(topic: str, tails: list[Tail]) -> TopicAlreadyExists:
+def refusal(diverged: Diverged) -> TopicAlreadyExists:
+    """The error of a start that nobody asked to recreate the topic."""
+    topic, tails = diverged.topic, diverged.tails
     shown = "; ".join(map(str, tails[:SHOWN]))
     more = f"; and {len(tails) - SHOWN} more partitions" if len(tails) > SHOWN else ""
-    firsts = ",".join(f"{tail.where.partition}:{tail.first}" for tail in tails)
+    firsts = ",".join(f"{tail.where.partition}:{tail.first}" for tail in diverged.to_save)
     return TopicAlreadyExists(
         f"Topic '{topic}' has a diverged tail at the destination, which the source never saw: {shown}{more}. A log's "
-        f"end cannot be cut. Save the tail (twinlog salvage --save FOLDER --bootstrap-server HOST:PORT --topic {topic} "
-        f"--from {firsts}), delete the topic at the destination, then start it again: it is mirrored whole."
+        f"end cannot be cut. Start it with --on-divergence recreate --salvage-dir FOLDER, which saves the tail, "
+        f"deletes the topic at the destination and mirrors it anew; or do it by hand: twinlog salvage --save FOLDER "
+        f"--bootstrap-server HOST:PORT --topic {topic} --from {firsts}, delete the topic, start it."
     )

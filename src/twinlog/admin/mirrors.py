@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 from uuid import UUID
@@ -17,7 +18,7 @@ from twinlog.admin.results import (
 )
 from twinlog.admin.sources import connected
 from twinlog.admin.starting import StartRequest, start_topics
-from twinlog.admin.stopping import move_topics, stop_topics
+from twinlog.admin.stopping import StopManner, move_topics, stop_topics
 from twinlog.config.client import ClientSettings
 from twinlog.config.mirror import MirrorConfig, check_mirror_name
 from twinlog.config.secrets import has_reference
@@ -117,6 +118,8 @@ class MirrorAdmin:
         must_exist: bool = False,
         dry_run: bool = False,
         start_at: str | None = None,
+        salvage_dir: Path | None = None,
+        loop_check: bool = True,
     ) -> StartMirrorTopicsResult:
         """Start topics, making those that the destination lacks, and remember the patterns.
 
@@ -124,7 +127,9 @@ class MirrorAdmin:
         topics must have at the source; `replication_factor` that of topics made (None: the destination's default);
         `source_bootstrap` addresses of the source for this call only; `must_exist`, a named topic that the source does
         not have is an error, rather than remembered; `start_at` where the first copy begins: earliest, latest, ms since
-        1970 or an ISO 8601 time (None: `mirror.start.offset.spec`).
+        1970 or an ISO 8601 time (None: `mirror.start.offset.spec`); `salvage_dir`, a folder: where the destination
+        holds what the source never saw, that is saved there as a file, and the topic is deleted and made anew (None:
+        the topic is refused); `loop_check`, ask the clusters beyond the source whether it has the topics from here.
 
         Raises UnknownClusterMirror, BadInput (a pattern), InvalidRequest (the source is another cluster, or the
         destination itself), UnknownTopicOrPartition, ConcurrentChange. What fails for one topic is in the result.
@@ -139,20 +144,36 @@ class MirrorAdmin:
             must_exist=must_exist,
             dry_run=dry_run,
             start_at=start_at,
+            salvage_dir=salvage_dir,
+            loop_check=loop_check,
         )
         return await start_topics(self._cluster, await self._log(), request, timeout_s=self._timeout_s)
 
     async def stop_mirror_topics(
-        self, mirror: str, topics: Sequence[str], *, wait_s: float | None = None, dry_run: bool = False
+        self,
+        mirror: str,
+        topics: Sequence[str],
+        *,
+        wait_s: float | None = None,
+        check_lag: bool = False,
+        dry_run: bool = False,
     ) -> StopMirrorTopicsResult:
         """Stop topics (names and regexes), keep them from being discovered, and wait for the workers to be done.
 
         Where no worker is alive the stop is recorded and nothing is waited for. `wait_s`: as `timeout_s` by default.
+        `check_lag`: ask both clusters first, and stop none of the topics while any of them lacks records, configs or
+        group offsets of its source (in `failed` as MirrorTopicBehind, and in `behind`); the source has to be reachable.
 
-        Raises UnknownClusterMirror, BadInput (a pattern), ConcurrentChange. What fails for one topic is in the result.
+        Raises UnknownClusterMirror, BadInput (a pattern), ConcurrentChange; with `check_lag` also what keeps the source
+        from being asked. What fails for one topic is in the result.
         """
-        wait_s = self._timeout_s if wait_s is None else wait_s
-        return await stop_topics(self._cluster, await self._log(), mirror, topics, wait_s=wait_s, dry_run=dry_run)
+        manner = StopManner(
+            wait_s=self._timeout_s if wait_s is None else wait_s,
+            timeout_s=self._timeout_s,
+            check_lag=check_lag,
+            dry_run=dry_run,
+        )
+        return await stop_topics(self._cluster, await self._log(), mirror, topics, manner)
 
     async def pause_mirror_topics(
         self, mirror: str, topics: Sequence[str], *, wait_s: float | None = None, dry_run: bool = False
@@ -189,19 +210,23 @@ class MirrorAdmin:
         """
         return await move_topics(self._cluster, await self._log(), mirror, topics, how=recover, dry_run=dry_run)
 
-    async def add_topics_to_mirror(self, topics: Mapping[str, str]) -> dict[str, StartMirrorTopicsResult]:
+    async def add_topics_to_mirror(
+        self, topics: Mapping[str, str], *, dry_run: bool = False
+    ) -> dict[str, StartMirrorTopicsResult]:
         """Start topics given as {topic: mirror} by name, each of which must exist; returns the results by mirror.
 
         Raises as `start_mirror_topics`.
         """
         return {
-            mirror: await self.start_mirror_topics(mirror, sorted(names), must_exist=True)
+            mirror: await self.start_mirror_topics(mirror, sorted(names), must_exist=True, dry_run=dry_run)
             for mirror, names in _by_mirror(topics).items()
         }
 
-    async def remove_topics_from_mirror(self, mirror: str, topics: Sequence[str]) -> StopMirrorTopicsResult:
+    async def remove_topics_from_mirror(
+        self, mirror: str, topics: Sequence[str], *, dry_run: bool = False
+    ) -> StopMirrorTopicsResult:
         """The same as `stop_mirror_topics`, by the name that an earlier revision of the KIP gave it."""
-        return await self.stop_mirror_topics(mirror, topics)
+        return await self.stop_mirror_topics(mirror, topics, dry_run=dry_run)
 
     async def alter_mirror(
         self,
@@ -238,14 +263,7 @@ class MirrorAdmin:
 
     async def last_mirrored_positions(self, source_cluster_id: str) -> dict[TopicPartition, int]:
         """Up to where each partition was mirrored from that cluster (the next offset), as far as it is at rest."""
-        image = await self._image()
-        return {
-            TopicPartition(topic.topic, stored.partition): stored.last_mirrored_offset
-            for topic in image.all_topics()
-            if image.mirrors[topic.mirror].source_cluster_id == source_cluster_id
-            for stored in image.partitions_of(topic.mirror, topic.topic)
-            if stored.last_mirrored_offset >= 0
-        }
+        return _positions(await self._image(), source_cluster_id)
 
     async def list_mirrors(self, command: List | None = None) -> tuple[MirrorListing, ...]:
         """Return the mirrors by name, with their active topics."""
@@ -257,14 +275,19 @@ class MirrorAdmin:
         partitions: Collection[TopicPartition] | None = None,
         *,
         failed: bool = False,
+        source_cluster_id: str | None = None,
     ) -> DescribeMirrorsResult:
         """Return the partitions of some mirrors (None: all) as the workers last published them.
+
+        With `source_cluster_id`, only of mirrors of that cluster, and up to where each partition was mirrored from it.
 
         Raises UnknownClusterMirror for a mirror that does not exist.
         """
         image = await self._image()
         now_ms = time.time_ns() // 1_000_000
         rows = describe(image, Describe(now_ms, mirrors, partitions, failed))
+        if source_cluster_id is not None:
+            rows = tuple(row for row in rows if _source_of(image, row.mirror) == source_cluster_id)
         ages = [row.figures_age_ms for row in moving(rows)]
         return DescribeMirrorsResult(
             partitions=rows,
@@ -272,6 +295,7 @@ class MirrorAdmin:
             figures_age_ms=max(ages, default=-1),
             without_figures=ages.count(-1),
             retry_max_attempts={name: _retry_max(image, name) for name in {row.mirror for row in rows}},
+            last_mirrored_positions={} if source_cluster_id is None else _positions(image, source_cluster_id),
         )
 
     async def _log(self) -> StateLog:
@@ -290,6 +314,21 @@ class MirrorAdmin:
             return "", (f"The source was not contacted, since its secrets are not on this machine: {problem}",)
         async with connected(config, timeout_s=self._timeout_s) as source:
             return source.cluster_id, ()
+
+
+def _source_of(image: Image, mirror: str) -> str:
+    record = image.mirrors.get(mirror)
+    return "" if record is None else record.source_cluster_id
+
+
+def _positions(image: Image, source_cluster_id: str) -> dict[TopicPartition, int]:
+    return {
+        TopicPartition(topic.topic, stored.partition): stored.last_mirrored_offset
+        for topic in image.all_topics()
+        if source_cluster_id and _source_of(image, topic.mirror) == source_cluster_id
+        for stored in image.partitions_of(topic.mirror, topic.topic)
+        if stored.last_mirrored_offset >= 0
+    }
 
 
 def _by_mirror(topics: Mapping[str, str]) -> dict[str, list[str]]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 from uuid import UUID
 
 from crc32c import crc32c
@@ -36,6 +36,14 @@ END = b"END"
 FRAME, ENTRY = struct.Struct(">II"), struct.Struct(">iB")
 MOST_FRAME_BYTES = 1 << 30
 MOST_NAMES = 10_000
+MOST_NAME = 200
+"""Of a topic's name in a file's, which may have 255 characters; the id tells the topic."""
+
+
+class _Sink(Protocol):
+    """What a file of a tail is written to."""
+
+    def write(self, content: bytes, /) -> int: ...
 
 
 class Kind(IntEnum):
@@ -71,24 +79,68 @@ async def save(cluster: Cluster, topic: str, topic_id: UUID, tails: Sequence[Tai
 
     Raises RetryLater where the log cannot be read, BadInput where the file cannot be written.
     """
-    unfinished = folder / f".{topic}-{topic_id_text(topic_id)}-{os.getpid()}.part"
+    unfinished = folder / f".{_stem(topic, topic_id)}-{os.getpid()}.part"
     try:
         with unfinished.open("wb") as file:
-            file.write(MAGIC)
-            ranges = {tail.where.partition: [tail.first, tail.end] for tail in tails}
-            head = {"topic": topic, "topicId": topic_id_text(topic_id), "clusterId": cluster.cluster_id}
-            _put(file, json.dumps({**head, "ranges": ranges}).encode())
-            count = 0
-            for tail in tails:
-                count += await _copy(cluster, tail, file)
-            _put(file, END + str(count).encode())
+            await _write(cluster, topic, topic_id, tails, file)
             file.flush()
             os.fsync(file.fileno())
-        return _named(unfinished, folder, f"{topic}-{topic_id_text(topic_id)}")
+        return _named(unfinished, folder, _stem(topic, topic_id))
     except OSError as problem:
         raise BadInput(f"The tail of topic '{topic}' could not be saved in {folder}: {problem}") from problem
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+async def save_once(cluster: Cluster, topic: str, topic_id: UUID, tails: Sequence[Tail], folder: Path) -> Path:
+    """As `save`, under the topic's own name; what is on disk has been compared with the log when this returns.
+
+    A file of that name is taken for saved already, if it holds just this. Raises BadInput where it does not.
+    """
+    path = path_of(topic, topic_id, folder)
+    if not path.exists():
+        path = await save(cluster, topic, topic_id, tails, folder)
+    try:
+        with path.open("rb") as file:
+            await _write(cluster, topic, topic_id, tails, _Comparing(file))
+            same = not file.read(1)
+        _sync(folder)  # whoever wrote it may have been ended before that
+    except _Differs:
+        same = False
+    except OSError as problem:
+        raise BadInput(f"{path} cannot be read: {problem}") from problem
+    if not same:
+        raise BadInput(
+            f"{path} holds something else than the tail of topic '{topic}' as it is now. Move that file away, make "
+            f"sure that nobody writes to the topic any more, and run the command again."
+        )
+    return path
+
+
+def path_of(topic: str, topic_id: UUID, folder: Path) -> Path:
+    """The file that `save_once` writes."""
+    return folder / f"{_stem(topic, topic_id)}.tail"
+
+
+def _stem(topic: str, topic_id: UUID) -> str:
+    return f"{topic[:MOST_NAME]}-{topic_id_text(topic_id)}"
+
+
+class _Differs(Exception):  # tells, and is no error
+    """What is on disk is not what would be written."""
+
+
+class _Comparing:
+    """Takes what would be written, and compares it with a file."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def write(self, content: bytes) -> int:
+        """Raise _Differs where the file holds anything else here."""
+        if self._file.read(len(content)) != content:
+            raise _Differs
+        return len(content)
 
 
 async def save_from(cluster: Cluster, topic: str, firsts: dict[int, int], folder: Path) -> Path:
@@ -114,16 +166,33 @@ def _named(unfinished: Path, folder: Path, stem: str) -> Path:
             os.link(unfinished, path)
         except FileExistsError:
             continue
-        opened = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(opened)
-        finally:
-            os.close(opened)
+        _sync(folder)
         return path
     raise BadInput(f"{folder} holds {MOST_NAMES} files named {stem}-N.tail already: move them away first.")
 
 
-async def _copy(cluster: Cluster, tail: Tail, file: BinaryIO) -> int:
+def _sync(folder: Path) -> None:
+    """A name is on disk only with its folder."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+async def _write(cluster: Cluster, topic: str, topic_id: UUID, tails: Sequence[Tail], file: "_Sink") -> None:
+    """Write the whole file; the same log gives the same bytes."""
+    file.write(MAGIC)
+    ranges = {tail.where.partition: [tail.first, tail.end] for tail in tails}
+    head = {"topic": topic, "topicId": topic_id_text(topic_id), "clusterId": cluster.cluster_id}
+    _put(file, json.dumps({**head, "ranges": ranges}).encode())
+    count = 0
+    for tail in tails:
+        count += await _copy(cluster, tail, file)
+    _put(file, END + str(count).encode())
+
+
+async def _copy(cluster: Cluster, tail: Tail, file: "_Sink") -> int:
     """Write one partition's batches; returns how many."""
     count, position, decided = 0, tail.first, True
     while position < tail.end:
@@ -166,7 +235,7 @@ def _decided(batch: Batch | OldBatch, seen: set[int]) -> Kind:
     return Kind.COMMITTED if batch.base_offset in seen else Kind.ABORTED
 
 
-def _put(file: BinaryIO, payload: bytes) -> None:
+def _put(file: "_Sink", payload: bytes) -> None:
     file.write(FRAME.pack(len(payload), crc32c(payload)))
     file.write(payload)
 

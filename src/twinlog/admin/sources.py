@@ -1,13 +1,13 @@
 """Reaching a mirror's source from where a command runs, and what the source says against mirroring it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from twinlog.config.bootstrap import parse_bootstrap
 from twinlog.config.mirror import MirrorConfig
-from twinlog.control.describe import ACTIVE
+from twinlog.control.image import Image
 from twinlog.control.records import MirrorRecord
 from twinlog.errors import AuthorizationFailed, BadInput, InvalidRequest, UnsupportedVersion
 from twinlog.state.log import StateLog
@@ -48,24 +48,14 @@ def check_identity(mirror: MirrorRecord, cluster: Cluster, *, given: str | None)
         )
 
 
-async def reverse_mirrors(
-    source: Cluster, destination_cluster_id: str, *, timeout_s: float
-) -> tuple[Mapping[str, str], tuple[str, ...]]:
-    """Return the topics that the source mirrors from this destination, each with its mirror there, and notes.
+async def state_of(cluster: Cluster, *, timeout_s: float) -> Image | str:
+    """Return what another cluster's own state says, empty where it has none; or why it may not be read.
 
-    Such a topic would go round in a loop. Where the source's mirrors may not be read, a note says so.
+    Raises RetryLater for what passes by itself.
     """
     try:
         async with asyncio.timeout(timeout_s):
-            log = await StateLog.open(source, create=False)
-            image = await log.load(timeout_s=timeout_s)
+            log = await StateLog.open(cluster, create=False)
+            return await log.load(timeout_s=timeout_s)
     except (*_UNREADABLE, TimeoutError) as reason:
-        why = str(reason) or f"no answer within {timeout_s:g} s."
-        return {}, (f"Whether the source mirrors these topics from here could not be checked: {why}",)
-    return {
-        topic.topic: topic.mirror
-        for topic in image.all_topics()
-        if topic.desired in ACTIVE
-        and topic.mirror in image.mirrors
-        and image.mirrors[topic.mirror].source_cluster_id == destination_cluster_id
-    }, ()
+        return str(reason) or f"no answer within {timeout_s:g} s."

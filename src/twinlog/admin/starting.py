@@ -5,14 +5,20 @@ the others go on.
 """
 
 import asyncio
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from uuid import UUID
 
-from twinlog.admin import beginnings, state
-from twinlog.admin.failback import refuse_diverged
-from twinlog.admin.results import StartMirrorTopicsResult
-from twinlog.admin.sources import check_identity, connected, reverse_mirrors
+from twinlog.admin import beginnings, recreate, state
+from twinlog.admin.crossing import undo_crossed
+from twinlog.admin.failback import Diverged, find_diverged, refusal
+from twinlog.admin.live import live_workers
+from twinlog.admin.loops import find_loops
+from twinlog.admin.results import Recreated, StartMirrorTopicsResult
+from twinlog.admin.salvage import path_of
+from twinlog.admin.sources import check_identity, connected, state_of
 from twinlog.config.mirror import MirrorConfig
 from twinlog.config.patterns import Patterns
 from twinlog.control.checks import check_source, find_mirror
@@ -39,6 +45,9 @@ from twinlog.wire.metadata import NO_ID
 from twinlog.wire.ops import MARKER_RIGHTS, cluster_rights, create_topics
 from twinlog.wire.ops_admin import BROKER_DEFAULT
 
+STATE_WITHIN_S = 10.0
+SHOWN = 10
+
 AT_ONCE = 16
 """Topics prepared side by side."""
 
@@ -48,7 +57,10 @@ CREATED_TOGETHER, PARTITIONS_TOGETHER = 100, 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartRequest:
-    """What is to be started; `MirrorAdmin.start_mirror_topics` describes the fields."""
+    """What is to be started; `MirrorAdmin.start_mirror_topics` describes the fields.
+
+    `salvage_dir`: where the tails of diverged topics go before these are recreated; None: they are refused.
+    """
 
     mirror: str
     include: tuple[str, ...]
@@ -59,12 +71,16 @@ class StartRequest:
     must_exist: bool = False
     dry_run: bool = False
     start_at: str | None = None
+    salvage_dir: Path | None = None
+    loop_check: bool = True
 
     def __post_init__(self) -> None:
         Patterns(self.include)
         Patterns(self.exclude)
         if self.start_at is not None:
             beginnings.parse(self.start_at)
+        if self.salvage_dir is not None:
+            recreate.check_folder(self.salvage_dir)
         if not self.include:
             raise InvalidRequest("No topics were given to start.")
         for name in self.topic_ids.keys() - self.named:
@@ -116,21 +132,39 @@ class _Starting:
         self._mirror = mirror
         self._failed: dict[str, TwinlogError] = {}
         self._notes: list[str] = []
+        self._recreated: dict[str, Recreated] = {}
+        self._workers = 0
 
     async def run(self, image: Image) -> StartMirrorTopicsResult:
+        try:
+            return await self._run(image)
+        except TwinlogError as error:
+            if self._recreated and not self._request.dry_run:
+                deleted = "; ".join(f"{name}, its tail is in {one.path}" for name, one in self._recreated.items())
+                error.args = (f"{error} Deleted at the destination meanwhile: {deleted}.",)
+            raise
+
+    async def _run(self, image: Image) -> StartMirrorTopicsResult:
         theirs = await self._at_source()
         ours = await self._at_destination(theirs)
         found = self._found(theirs, ours)
-        reverse, notes = await reverse_mirrors(self._source, self._cluster.cluster_id, timeout_s=10.0)
-        self._notes += notes
+        there = await state_of(self._source, timeout_s=STATE_WITHIN_S)
+        upstream = self._request.loop_check
+        loops = await find_loops(self._source, there, self._cluster.cluster_id, theirs, upstream=upstream)
+        reverse = loops.ways
+        self._notes += loops.notes
         # Judged twice: before anything is made, so that nothing is made for a topic that will be refused, and at last.
         before = await self._judge(found, reverse, commit=False)
         self._must_exist(before)
         self._failed |= before.failed
+        self._failed |= {
+            name: _unchecked(name, loops.unchecked[name])
+            for name in before.started
+            if name in ours and name in loops.unchecked
+        }
+        made = await self._prepare((there, image), self._ready(before, theirs), ours)
         if self._request.dry_run:
-            await self._prepare(image, [theirs[name] for name in before.started if name in theirs], ours)
             return self._result(before)
-        made = await self._prepare(image, [theirs[name] for name in before.started if name in theirs], ours)
         await self._check_rights()
         found = tuple(
             replace(topic, destination_topic_id=made.get(topic.name, topic.destination_topic_id))
@@ -138,7 +172,14 @@ class _Starting:
             if topic.name not in self._failed
         )
         found = await beginnings.chosen(self._source, found, theirs, self._config, self._request.start_at)
-        return self._result(await self._judge(found, reverse, commit=True))
+        judged = await self._judge(found, reverse, commit=True)
+        if isinstance(there, Image):
+            sides = (self._source, self._cluster)
+            self._failed |= await undo_crossed(sides, self._log, judged, within_s=STATE_WITHIN_S)
+        return self._result(judged)
+
+    def _ready(self, judged: Started, theirs: Mapping[str, TopicInfo]) -> list[TopicInfo]:
+        return [theirs[name] for name in judged.started if name in theirs and name not in self._failed]
 
     # Looking
 
@@ -199,6 +240,7 @@ class _Starting:
         source_id = self._source.cluster_id if self._request.source_bootstrap is None else ""
 
         def handler(image: Image) -> Handled[Started]:
+            self._workers = len(live_workers(image, time.time_ns() // 1_000_000))
             handled = identified(start(image, command), image, self._mirror.mirror, source_id)
             return handled if commit else Handled((), handled.reply)
 
@@ -207,20 +249,21 @@ class _Starting:
     # Making
 
     async def _prepare(
-        self, image: Image, topics: Sequence[TopicInfo], ours: Mapping[str, TopicInfo]
+        self, states: tuple[Image | str, Image], topics: Sequence[TopicInfo], ours: dict[str, TopicInfo]
     ) -> dict[str, UUID]:
         """Make or adjust the destination topics; returns the ids of those that are ready."""
         spans = await self._spans(topics, ours)
         both = [(topic, ours[topic.name]) for topic in topics if topic.name in ours]
-        diverged = await refuse_diverged((self._source, self._cluster), image, both, spans[1])
-        self._failed |= diverged
-        topics = self._checked(image, [topic for topic in topics if topic.name not in diverged], ours, spans)
+        for name, diverged in (await find_diverged((self._source, self._cluster), states, both, spans[1])).items():
+            await self._diverged(ours, name, diverged, spans[1])
+        topics = self._checked(states[1], [topic for topic in topics if topic.name not in self._failed], ours, spans)
         if not topics or self._request.dry_run:
             return {}
         defaults = await sync_configs.read_defaults(self._cluster)
         settings = await sync_configs.read_source(self._source, [topic.name for topic in topics])
         gate = asyncio.Semaphore(AT_ONCE)
-        made = await self._create_together([topic for topic in topics if topic.name not in ours], settings, defaults)
+        together = [topic for topic in topics if topic.name not in ours and topic.name not in self._recreated]
+        made = await self._create_together(together, settings, defaults)
 
         async def one(topic: TopicInfo) -> tuple[str, UUID | None]:
             async with gate:
@@ -228,6 +271,31 @@ class _Starting:
 
         rest = await asyncio.gather(*(one(topic) for topic in topics if topic.name not in made))
         return made | {name: found for name, found in rest if found is not None}
+
+    async def _diverged(
+        self,
+        ours: dict[str, TopicInfo],
+        name: str,
+        found: Diverged | TwinlogError,
+        spans: Mapping[TopicPartition, Span],
+    ) -> None:
+        """Fail the topic, or where that is asked for save its tail and delete it; then it is gone from `ours`."""
+        folder = self._request.salvage_dir
+        if folder is None or isinstance(found, TwinlogError):
+            self._failed[name] = found if isinstance(found, TwinlogError) else refusal(found)
+            return
+        topic = ours[name]
+        try:
+            recreate.check_possible(topic)
+            path = path_of(name, topic.id, folder)
+            if not self._request.dry_run:
+                path = await recreate.remove(self._cluster, topic, found, spans, folder)
+        except TwinlogError as refused:
+            self._failed[name] = refused
+            return
+        factor = min(len(part.replicas) for part in topic.partitions.values())
+        self._recreated[name] = Recreated(found.to_save, path, factor)
+        del ours[name]
 
     async def _create_together(
         self,
@@ -240,12 +308,17 @@ class _Starting:
         One that the destination does not take as it is, is left to be made alone, which tells why or leaves something
         out of its configs.
         """
-        plans = {t.name: self._plan(s, defaults) for t in topics if isinstance(s := settings[t.name], SourceConfigs)}
+        factor = self._factor()
+        plans = {
+            t.name: self._plan(s, defaults, factor) for t in topics if isinstance(s := settings[t.name], SourceConfigs)
+        }
         made: dict[str, UUID] = {}
         for some in portions([topic for topic in topics if topic.name in plans]):
             wanted = {topic.name: (len(topic.partitions), plans[topic.name].configs) for topic in some}
             try:
-                created = await create_topics(self._cluster, wanted, replication_factor=self._factor())
+                created = await create_topics(
+                    self._cluster, wanted, replication_factor=BROKER_DEFAULT if factor is None else factor
+                )
             except TwinlogError:
                 return made
             for name, topic in created.items():
@@ -254,12 +327,13 @@ class _Starting:
                     self._note(name, plans[name])
         return made
 
-    def _factor(self) -> int:
-        factor = self._request.replication_factor
-        return BROKER_DEFAULT if factor is None else factor
+    def _factor(self, topic: str = "") -> int | None:
+        """The replicas asked for, or those that a topic of this name had before; None: the destination's default."""
+        former = self._recreated.get(topic)
+        asked = self._request.replication_factor
+        return former.replication_factor if asked is None and former is not None else asked
 
-    def _plan(self, settings: SourceConfigs, defaults: DestinationDefaults) -> ConfigPlan:
-        factor = self._request.replication_factor
+    def _plan(self, settings: SourceConfigs, defaults: DestinationDefaults, factor: int | None) -> ConfigPlan:
         wanted = sync_configs.UNKNOWN if factor is None else factor
         return sync_configs.plan(settings, self._config, defaults, replication_factor=wanted)
 
@@ -319,12 +393,13 @@ class _Starting:
             return None
 
     async def _create(self, topic: TopicInfo, settings: SourceConfigs, defaults: DestinationDefaults) -> UUID:
+        factor = self._factor(topic.name)
         made, planned = await sync_topics.create(
             self._cluster,
             topic.name,
             partitions=len(topic.partitions),
-            replication_factor=self._request.replication_factor,
-            planned=self._plan(settings, defaults),
+            replication_factor=factor,
+            planned=self._plan(settings, defaults, factor),
         )
         self._note(topic.name, planned)
         return made.id
@@ -355,8 +430,24 @@ class _Starting:
             excluded=judged.excluded,
             stopped=judged.stopped,
             failed=dict(sorted(failed.items())),
-            notes=tuple(self._notes),
+            notes=(*self._notes, *self._without_effect(judged)),
+            recreated=self._recreated,
+            live_workers=self._workers,
         )
+
+    def _without_effect(self, judged: Started) -> list[str]:
+        if not judged.already or self._request.start_at in {None, beginnings.EARLIEST}:
+            return []
+        return [f"--start-at has no effect on what is mirrored already: {', '.join(judged.already[:SHOWN])}."]
+
+
+def _unchecked(topic: str, why: str) -> InvalidRequest:
+    """A topic that does not exist here cannot come round from here; of one that does nobody can say."""
+    return InvalidRequest(
+        f"Topic '{topic}' exists at the destination, and whether its source has it from here in the end could not be "
+        f"checked. {why} In a ring, what is written at one cluster would come back to it. Where you know that there is "
+        f"none, start it with --no-loop-check."
+    )
 
 
 def portions(topics: Sequence[TopicInfo]) -> Iterator[list[TopicInfo]]:

@@ -4,19 +4,21 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
-from twinlog.admin import state
+from twinlog.admin import acls, promotion, state
 from twinlog.admin.live import live_workers
 from twinlog.admin.results import MoveMirrorTopicsResult, StopMirrorTopicsResult
 from twinlog.config.patterns import Patterns
 from twinlog.control.checks import find_mirror
 from twinlog.control.commands import Handled, Moved, OnTopics, Stop, Stopped
+from twinlog.control.describe import lag_between
 from twinlog.control.handle import stop
 from twinlog.control.image import Image
 from twinlog.control.lifecycle import PartitionState
-from twinlog.control.records import Change
+from twinlog.control.records import UNKNOWN_OFFSET, Change
 from twinlog.control.selection import names_in
-from twinlog.errors import InvalidRequest
+from twinlog.errors import ClusterMirrorError, InvalidRequest
 from twinlog.names import TopicPartition
 from twinlog.state.log import StateLog
 from twinlog.wire.cluster import Cluster
@@ -25,14 +27,30 @@ LOOK_EVERY_S = 1.0
 """How often it is looked whether a worker is still alive; a worker writes every second."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopManner:
+    """How to stop: seconds to wait for the workers, and to reach the source where the lag is to be checked before."""
+
+    wait_s: float
+    timeout_s: float = 0.0
+    check_lag: bool = False
+    dry_run: bool = False
+
+
 async def stop_topics(
-    cluster: Cluster, log: StateLog, mirror: str, patterns: Sequence[str], *, wait_s: float, dry_run: bool = False
+    cluster: Cluster, log: StateLog, mirror: str, patterns: Sequence[str], manner: StopManner
 ) -> StopMirrorTopicsResult:
     """Carry out a stop; `MirrorAdmin.stop_mirror_topics` says what it raises."""
     command = Stop(mirror, await _chosen(cluster, log, mirror, patterns, "stop"), tuple(patterns))
+    if manner.check_lag:
+        refused = await _not_level(cluster, await state.load(log), command, manner.timeout_s)
+        if refused is not None:
+            return refused
+    dry_run, wait_s = manner.dry_run, manner.wait_s
     judged = await state.change(cluster, log, lambda image: stop(image, command), dry_run=dry_run)
     if dry_run:
-        return StopMirrorTopicsResult(judged.mirror, judged.stopped, judged.already, judged.failed)
+        given = acls.to_give(await state.load(log), judged.mirror, judged.stopped)
+        return StopMirrorTopicsResult(judged.mirror, judged.stopped, judged.already, judged.failed, acls=given)
     return await _waited(log, judged, wait_s)
 
 
@@ -79,12 +97,31 @@ async def _chosen(cluster: Cluster, log: StateLog, mirror: str, patterns: Sequen
     return tuple(sorted(name for name in topics if name in named or expressions.matches(name)))
 
 
+async def _not_level(cluster: Cluster, image: Image, command: Stop, timeout_s: float) -> StopMirrorTopicsResult | None:
+    """Why a promotion is refused as a whole; None: every topic of it is level, or stopped already.
+
+    Never in part: the patterns, which a stop remembers, are about all of them.
+    """
+    judged = stop(image, command).reply
+    mirror = find_mirror(image, command.mirror)
+    late = await promotion.behind(cluster, image, mirror, judged.stopped, timeout_s=timeout_s)
+    failed: dict[str, ClusterMirrorError] = dict(judged.failed)
+    for name, lacking in late.items():
+        record = image.topic(mirror.mirror, name)
+        if record is not None:
+            failed[name] = promotion.refusal(record, lacking)
+    if not failed:
+        return None
+    level = tuple(name for name in judged.stopped if name not in late)
+    return StopMirrorTopicsResult(mirror.mirror, already=judged.already, failed=failed, behind=late, level=level)
+
+
 async def _waited(log: StateLog, judged: Stopped, wait_s: float) -> StopMirrorTopicsResult:
     image = await state.load(log)
     topics, there = (*judged.stopped, *judged.already), PartitionState.STOPPED
     if live_workers(image, _now_ms()) and _waiting_for(image, judged.mirror, topics, there):
         await _until(log, image, judged.mirror, topics, there=there, wait_s=wait_s)
-    return StopMirrorTopicsResult(
+    result = StopMirrorTopicsResult(
         mirror=judged.mirror,
         stopped=judged.stopped,
         already=judged.already,
@@ -94,6 +131,7 @@ async def _waited(log: StateLog, judged: Stopped, wait_s: float) -> StopMirrorTo
         live_workers=len(live_workers(image, _now_ms())),
         lags=_lags(image, judged.mirror, topics),
     )
+    return await acls.give(log, image, result)
 
 
 async def _until(
@@ -149,9 +187,10 @@ def _lags(image: Image, mirror: str, topics: Sequence[str]) -> dict[TopicPartiti
     for topic in sorted(topics):
         for stored in image.partitions_of(mirror, topic):
             published = image.published(mirror, topic, stored.partition)
-            if published is not None and stored.last_mirrored_offset >= 0:
-                behind = published.figure.source_stable_offset - stored.last_mirrored_offset
-                lags[TopicPartition(topic, stored.partition)] = max(0, behind)
+            seen = UNKNOWN_OFFSET if published is None else published.figure.source_stable_offset
+            lag = lag_between(seen, stored.last_mirrored_offset)
+            if lag != UNKNOWN_OFFSET:
+                lags[TopicPartition(topic, stored.partition)] = lag
     return lags
 
 

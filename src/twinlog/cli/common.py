@@ -48,6 +48,18 @@ def seconds(text: str) -> float:
     return value
 
 
+def first_offsets(text: str) -> dict[int, int]:
+    """Parse `0:50,3:17`. Raises ArgumentTypeError."""
+    try:
+        pairs = [part.split(":") for part in text.split(",")]
+        firsts = {int(partition): int(offset) for partition, offset in pairs}
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of partitions and offsets like 0:50,3:17") from None
+    if min(*firsts, *firsts.values()) < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} holds a negative number")
+    return firsts
+
+
 class ShowVersion(argparse.Action):
     """`--version`; the version is looked up only when asked for."""
 

@@ -25,9 +25,19 @@ from twinlog.errors import BadInput, TwinlogError
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from twinlog.admin import DescribeMirrorsResult, MirrorAdmin, MoveMirrorTopicsResult, StopMirrorTopicsResult
+    from twinlog.admin import (
+        DescribeMirrorsResult,
+        MirrorAdmin,
+        MoveMirrorTopicsResult,
+        StartMirrorTopicsResult,
+        StopMirrorTopicsResult,
+    )
 
 ERROR_PREFIX = "Error while executing mirror command : "
+
+_NOBODY = (
+    "Warning: no worker is running, so the {verb} is only recorded. Start a worker (twinlog worker) to have it done."
+)
 
 SHOWN = 10
 """Topics or partitions that a remark names at most."""
@@ -117,8 +127,11 @@ async def _start(admin: "MirrorAdmin", given: argparse.Namespace) -> int:
         must_exist=given.add,
         dry_run=given.dry_run,
         start_at=given.start_at,
+        salvage_dir=given.salvage_dir,
+        loop_check=not given.no_loop_check,
     )
     _notes(result.notes)
+    _recreated(result, given)
     if given.dry_run:
         told = {"start": result.started, "stop, since an exclude matches now,": result.stopped}
         kept = {"already mirroring": result.already, "not at the source": result.pending, "excluded": result.excluded}
@@ -136,9 +149,21 @@ async def _start(admin: "MirrorAdmin", given: argparse.Namespace) -> int:
         print(f"Started {len(active)} mirror topic(s) in mirror {result.mirror}: {names(active)}")
     elif not result.failed:
         print(f"No matching topics found yet. Patterns saved to mirror {result.mirror} for auto-discovery.")
+    if active and not result.live_workers:
+        note(_NOBODY.format(verb="start"))
     if result.pending:
         note(f"Not found at the source: {names(result.pending, most=SHOWN)}")
     return FAILURE if result.failed else SUCCESS
+
+
+def _recreated(result: "StartMirrorTopicsResult", given: argparse.Namespace) -> None:
+    """Say where the tail of each topic is that was deleted, also of one that then could not be started."""
+    for topic, one in result.recreated.items():
+        tails = "; ".join(map(str, one.tails))
+        if given.dry_run:
+            print(f"Would save {tails} in {one.path}, delete topic {topic} at the destination and create it anew")
+        else:
+            print(f"Saved {tails} in {one.path}, and deleted topic {topic} at the destination")
 
 
 def _topic_ids(text: str | None, topics: Sequence[str]) -> dict[str, "UUID"]:
@@ -159,12 +184,15 @@ async def _stop(admin: "MirrorAdmin", given: argparse.Namespace) -> int:
     from twinlog.cli.render import names  # noqa: PLC0415  # see the package
 
     topics = mirrors_parser.entries(given.topics)
-    result = await admin.stop_mirror_topics(given.mirror, topics, dry_run=given.dry_run)
+    result = await admin.stop_mirror_topics(given.mirror, topics, check_lag=given.check_lag, dry_run=given.dry_run)
     if given.dry_run:
-        return dry_run.told({"stop": result.stopped}, {"already STOPPED": result.already}, result.failed)
+        kept = {"already STOPPED": result.already, "level, since others are not": result.level}
+        return dry_run.told({"stop": result.stopped, "give": result.acls}, kept, result.failed)
+    if result.level:
+        note(f"Level, and not stopped, since others are not: {names(result.level, most=SHOWN)}")
     done = {*result.stopped, *result.already}
     if result.failed:
-        _failures("stop", result.failed, any_done=bool(done))
+        _failures("stop", result.failed, any_done=bool(done or result.level))
     if result.failed and not done:
         return FAILURE
     if given.remove:
@@ -174,6 +202,10 @@ async def _stop(admin: "MirrorAdmin", given: argparse.Namespace) -> int:
     _ends(result)
     if result.waiting_for:
         note(_unfinished("stop", "STOPPED", result, given.timeout))
+    if result.acls:
+        note(f"Gave {len(result.acls)} ACL(s) that were held back: {names(result.acls, most=SHOWN)}")
+    for one in result.notes:
+        note(one)
     return FAILURE if result.failed else SUCCESS
 
 
@@ -218,13 +250,21 @@ async def _pause(admin: "MirrorAdmin", given: argparse.Namespace) -> int:
 async def _resume(admin: "MirrorAdmin", given: argparse.Namespace) -> int:
     topics = mirrors_parser.entries(given.topics)
     result = await admin.resume_mirror_topics(given.mirror, topics, dry_run=given.dry_run)
-    return _moved("resume", "Resumed mirroring", "not PAUSED", result, given)
+    return _moved("resume", "Resumed mirroring", "not PAUSED", result, given) or _unattended("resume", result, given)
 
 
 async def _recover(admin: "MirrorAdmin", given: argparse.Namespace) -> int:
     topics = mirrors_parser.entries(given.topics)
     result = await admin.recover_mirror_topics(given.mirror, topics, dry_run=given.dry_run)
-    return _moved("recover", "Recovering", "without a FAILED partition", result, given)
+    code = _moved("recover", "Recovering", "without a FAILED partition", result, given)
+    return code or _unattended("recover", result, given)
+
+
+def _unattended(verb: str, result: "MoveMirrorTopicsResult", given: argparse.Namespace) -> int:
+    """Say that nobody is there to do it; it is recorded all the same."""
+    if result.moved and not result.live_workers and not given.dry_run:
+        note(_NOBODY.format(verb=verb))
+    return SUCCESS
 
 
 def _moved(verb: str, done: str, already: str, result: "MoveMirrorTopicsResult", given: argparse.Namespace) -> int:
@@ -279,7 +319,10 @@ async def _list(admin: "MirrorAdmin", given: argparse.Namespace) -> int:
     from twinlog.cli import render  # noqa: PLC0415  # see the package
     from twinlog.control.describe import List  # noqa: PLC0415  # see the package
 
-    mirrors = await admin.list_mirrors(List(mirror=given.mirror))
+    desired = mirrors_parser.desired_states(given.states)
+    mirrors = await admin.list_mirrors(
+        List(given.mirror, given.source_cluster_id, **({} if desired is None else {"desired": desired}))
+    )
     if given.json:
         print(render.list_json(mirrors), end="")
     else:
@@ -295,7 +338,7 @@ async def _describe(admin: "MirrorAdmin", given: argparse.Namespace) -> int:
         skipped = await admin.skipped(mirrors)
         print(render.skipped_json(skipped) if given.json else render.skipped_text(skipped))
         return SUCCESS
-    result = await admin.describe_mirrors(mirrors, failed=given.failed)
+    result = await admin.describe_mirrors(mirrors, failed=given.failed, source_cluster_id=given.source_cluster_id)
     if given.json:
         print(render.describe_json(result.partitions), end="", flush=True)
     elif given.failed:

@@ -3,9 +3,13 @@
 import argparse
 import re
 from collections.abc import Sequence
-from typing import Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from twinlog.cli.common import TIMEOUT_S, Parser, ShowVersion, UsageError, seconds
+
+if TYPE_CHECKING:
+    from twinlog.control.lifecycle import DesiredState
 
 ACTIONS: Final = {
     "create": "create a mirror from --mirror-config",
@@ -22,6 +26,7 @@ ACTIONS: Final = {
     "describe": "describe the partitions of --mirror, or of all mirrors",
 }
 STARTS: Final = frozenset({"start", "add"})
+STOPS: Final = frozenset({"stop", "remove"})
 SHOWS: Final = frozenset({"list", "describe"})
 VERBS: Final = {
     "start": "starting",
@@ -33,6 +38,7 @@ VERBS: Final = {
     "recover": "recovering",
 }
 ALL_TOPICS: Final = ".*"
+REFUSE, RECREATE = "refuse", "recreate"
 _ON_TOPICS: Final = "is only valid with --start, --stop, --pause, --resume and --recover"
 _ALTERING: Final = "--config and --delete-config are only valid with --alter"
 _SCOPES: Final = {
@@ -40,12 +46,18 @@ _SCOPES: Final = {
     "json": (SHOWS, "--json is only supported for describing mirrors"),
     "failed": ({"describe"}, "--failed is only supported for describing mirrors"),
     "skipped": ({"describe"}, "--skipped is only supported for describing mirrors"),
+    "source_cluster_id": (SHOWS, "--source-cluster-id is only valid with --list and --describe"),
+    "states": ({"list"}, "--states is only valid with --list"),
     "topics": (VERBS, f"--topics {_ON_TOPICS}"),
     "all_topics": (VERBS, f"--all-topics {_ON_TOPICS}"),
     "mirror_config": ({"create", "alter"}, "--mirror-config is only valid with --create and --alter"),
     "config": ({"alter"}, _ALTERING),
     "delete_config": ({"alter"}, _ALTERING),
     "dry_run": (ACTIONS.keys() - SHOWS, "--dry-run is only valid with an action that changes something"),
+    "check_lag": (STOPS, "--check-lag is only valid with --stop"),
+    "on_divergence": (STARTS, "--on-divergence is only valid with --start"),
+    "no_loop_check": (STARTS, "--no-loop-check is only valid with --start"),
+    "salvage_dir": (STARTS, "--salvage-dir is only valid with --start"),
     "start_at": (STARTS, "--start-at is only valid with --start"),
     "topic_id": (STARTS, "--topic-id is only valid with --start"),
     "replication_factor": (STARTS, "--replication-factor is only valid with --start"),
@@ -73,6 +85,8 @@ def build(program: str) -> Parser:
     for name, text in ACTIONS.items():
         actions.add_argument(f"--{name}", action="store_true", help=text)
     _add_flags(parser)
+    _add_start_flags(parser)
+    _add_looking_flags(parser)
     parser.add_argument("--version", action=ShowVersion)
     return parser
 
@@ -91,17 +105,12 @@ def _add_flags(parser: Parser) -> None:
         metavar="LIST",
         help="comma-separated names and/or regexes that match whole names",
     )
-    add("--exclude", action="append", metavar="LIST", help="start: comma-separated names and/or regexes to leave out")
-    add("--topic-id", metavar="ID", help="start: the id that the one topic must have at the source")
-    add("--replication-factor", type=_replication_factor, metavar="N", help="start: replicas of topics that are made")
+    add("--all-topics", action="store_true", help="the same as --topics '.*'")
     add(
-        "--remote-bootstrap-server",
-        metavar="HOST:PORT",
-        help="create: the source cluster; start: its addresses, for this command only",
+        "--check-lag",
+        action="store_true",
+        help="stop: refuse while any of the topics lacks records, configs or group offsets of its source",
     )
-    add("--json", action="store_true", help="list, describe: JSON output")
-    add("--failed", action="store_true", help="describe: only failed partitions, with retry and error")
-    add("--skipped", action="store_true", help="describe: what the last refresh left alone, and why")
     add(
         "--config",
         action="append",
@@ -109,13 +118,7 @@ def _add_flags(parser: Parser) -> None:
         help="alter: configs to set; a list is written in brackets: k=[a,b]",
     )
     add("--delete-config", action="append", metavar="K,...", help="alter: configs to put back to their defaults")
-    add(
-        "--start-at",
-        metavar="WHERE",
-        help="start: earliest, latest, a time (ISO 8601) or ms since 1970: where to begin",
-    )
     add("--dry-run", action="store_true", help="tell what would be done, and change nothing")
-    add("--all-topics", action="store_true", help="the same as --topics '.*'")
     add(
         "--timeout",
         type=seconds,
@@ -124,6 +127,48 @@ def _add_flags(parser: Parser) -> None:
         help="how long to try to reach a cluster, and to wait for a stop or pause (default: 30)",
     )
     add("--verbose", action="store_true", help="log to stderr, and show where an error came from")
+
+
+def _add_start_flags(parser: Parser) -> None:
+    add = parser.add_argument
+    add("--exclude", action="append", metavar="LIST", help="start: comma-separated names and/or regexes to leave out")
+    add("--topic-id", metavar="ID", help="start: the id that the one topic must have at the source")
+    add("--replication-factor", type=_replication_factor, metavar="N", help="start: replicas of topics that are made")
+    add(
+        "--remote-bootstrap-server",
+        metavar="HOST:PORT",
+        help="create: the source cluster; start: its addresses, for this command only",
+    )
+    add(
+        "--start-at",
+        metavar="WHERE",
+        help="start: earliest, latest, a time (ISO 8601) or ms since 1970: where to begin",
+    )
+    add(
+        "--on-divergence",
+        choices=(REFUSE, RECREATE),
+        help="start: what to do where the destination holds what the source never saw: refuse (default), or save "
+        "that in --salvage-dir, delete the topic there and mirror it anew",
+    )
+    add("--salvage-dir", type=Path, metavar="FOLDER", help="start: where --on-divergence recreate saves files")
+    add(
+        "--no-loop-check",
+        action="store_true",
+        help="start: do not ask the clusters beyond the source whether it has the topics from the destination",
+    )
+
+
+def _add_looking_flags(parser: Parser) -> None:
+    add = parser.add_argument
+    add("--json", action="store_true", help="list, describe: JSON output")
+    add("--failed", action="store_true", help="describe: only failed partitions, with retry and error")
+    add("--skipped", action="store_true", help="describe: what the last refresh left alone, and why")
+    add("--source-cluster-id", metavar="ID", help="list, describe: only mirrors of this source cluster")
+    add(
+        "--states",
+        metavar="LIST",
+        help="list: topics of these desired states: MIRRORING, PAUSED, STOPPED (default: MIRRORING,PAUSED)",
+    )
 
 
 def _replication_factor(text: str) -> int:
@@ -161,8 +206,23 @@ def _check_scope(given: argparse.Namespace, action: str) -> None:
             raise UsageError(sentence)
     if action == "alter" and not (given.config or given.delete_config or given.mirror_config):
         raise UsageError("--config, --delete-config or --mirror-config must be specified when altering a mirror")
+    if (given.on_divergence == RECREATE) != (given.salvage_dir is not None):
+        raise UsageError("--on-divergence recreate and --salvage-dir go together")
     if given.skipped and given.failed:
         raise UsageError("--skipped and --failed exclude each other")
+
+
+def desired_states(text: str | None) -> "frozenset[DesiredState] | None":
+    """Read a list of desired states. Raises UsageError for what is none."""
+    from twinlog.control.lifecycle import DesiredState  # noqa: PLC0415  # see the package
+
+    if text is None:
+        return None
+    names = {name.strip().upper() for name in text.split(",") if name.strip()}
+    unknown = sorted(names - {state.name for state in DesiredState})
+    if unknown or not names:
+        raise UsageError(f"--states: {', '.join(unknown) or 'nothing'} is not one of MIRRORING, PAUSED, STOPPED")
+    return frozenset(DesiredState[name] for name in names)
 
 
 def settings(lists: Sequence[str] | None) -> dict[str, str]:

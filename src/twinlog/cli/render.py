@@ -64,6 +64,11 @@ def _error(text: str) -> str:
     return text if len(text) <= MOST_ERROR else text[: MOST_ERROR - len(ELLIPSIS)] + ELLIPSIS
 
 
+def _escaped(name: str) -> str:
+    """A name in one line: a group's may hold line breaks and whatever else a terminal would obey."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
+
+
 def list_text(mirrors: Sequence[MirrorListing]) -> str:
     """`--list`."""
     if not mirrors:
@@ -130,6 +135,8 @@ def describe_json(partitions: Sequence[PartitionDescription]) -> str:
             "sourceHighWatermark": p.source_high_watermark,
             "sourceLogStartOffset": p.source_log_start_offset,
             "waitingForTransaction": p.waiting_for_transaction,
+            "startAt": p.start_at,
+            "startOffset": p.start_offset,
         }
         for p in partitions
     )
@@ -137,7 +144,7 @@ def describe_json(partitions: Sequence[PartitionDescription]) -> str:
 
 def skipped_text(records: Sequence[SkippedRecord]) -> str:
     """`--describe --skipped`."""
-    rows = [(record.mirror, item.kind, item.name, item.reason) for record in records for item in record.items]
+    rows = [(record.mirror, item.kind, _escaped(item.name), item.reason) for record in records for item in record.items]
     more = [f"{record.mirror}: {record.beyond} more are not listed" for record in records if record.beyond]
     return "\n".join([table(SKIPPED_COLUMNS, rows), *more]) if rows else NO_SKIPPED
 

@@ -10,7 +10,7 @@ from typing import Final
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from twinlog.admin.salvage import Kind, Saved, describe, records, save_from
-from twinlog.cli.common import TIMEOUT_S, UsageError, seconds, settings_of
+from twinlog.cli.common import TIMEOUT_S, UsageError, first_offsets, seconds, settings_of
 from twinlog.config.client import ClientSettings
 from twinlog.errors import TwinlogError, Unreachable
 from twinlog.service.membership import librdkafka_config
@@ -46,18 +46,6 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     add("--timeout", metavar="S", type=seconds, default=TIMEOUT_S, help="how long the cluster may take (default: 30)")
     add("--verbose", action="store_true", help="show where an error came from")
     parser.set_defaults(run=run)
-
-
-def first_offsets(text: str) -> dict[int, int]:
-    """Parse `0:50,3:17`. Raises ArgumentTypeError."""
-    try:
-        pairs = [part.split(":") for part in text.split(",")]
-        firsts = {int(partition): int(offset) for partition, offset in pairs}
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of partitions and offsets like 0:50,3:17") from None
-    if min(*firsts, *firsts.values()) < 0:
-        raise argparse.ArgumentTypeError(f"{text!r} holds a negative number")
-    return firsts
 
 
 def run(args: argparse.Namespace) -> int:

@@ -35,7 +35,7 @@ def check_source(mirror: str, source_cluster_id: str, destination_cluster_id: st
     """Refuse a mirror of a cluster into itself: InvalidRequest."""
     if source_cluster_id and source_cluster_id == destination_cluster_id:
         raise InvalidRequest(
-            f"{_loop(mirror)}. Its bootstrap.servers lead to this very cluster, {destination_cluster_id}; "
+            f"{loop_of(mirror)}. Its bootstrap.servers lead to this very cluster, {destination_cluster_id}; "
             f"give the addresses of the source cluster."
         )
 
@@ -52,11 +52,10 @@ def check_selected(mirror: str, topic: str, wanted: Selection) -> None:
 
 
 def check_direction(mirror: str, topic: str, reverse: Mapping[str, str]) -> None:
-    """A topic is not mirrored in both directions at once."""
+    """A topic is not mirrored round in a ring, of two clusters or of more; `reverse` tells how it comes round."""
     if topic in reverse:
         raise InvalidRequest(
-            f"{_loop(mirror)}. At the other cluster mirror '{reverse[topic]}' still mirrors topic '{topic}' from here; "
-            f"stop it there first."
+            f"{loop_of(mirror)}. Topic '{topic}' comes to its source from here. {reverse[topic]} Stop it there first."
         )
 
 
@@ -167,5 +166,6 @@ def not_ours(image: Image, mirror: str, topic: str, *, exists: bool) -> ClusterM
     return None
 
 
-def _loop(mirror: str) -> str:
+def loop_of(mirror: str) -> str:
+    """How the KIP names a mirror that would copy a topic round."""
     return f"Detected mirror loop for mirror: {mirror}"

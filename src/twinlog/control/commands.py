@@ -60,8 +60,8 @@ class FoundTopic:
 class Start:
     """Start topics, and remember the patterns for discovery.
 
-    Without include patterns the topics' own names are meant. `reverse` names, for topics that are active in the other
-    direction (their twin here is the source of a mirror over there), that mirror.
+    Without include patterns the topics' own names are meant. `reverse` has, for topics whose source gets them from
+    this very cluster, by itself or by way of others, the sentences that tell how.
     """
 
     mirror: str

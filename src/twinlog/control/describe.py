@@ -56,7 +56,8 @@ class PartitionDescription:
     `source_offset` is the source's last stable offset, so `lag` counts what a read_committed reader could still get
     there. `retry_attempt` -1 means that only an operator can help. `last_mirror_epoch` is always -1: the destination
     keeps its own leader epochs. `figures_age_ms` says how old the offsets are (0 when the clocks disagree, -1 when
-    there are none).
+    there are none). `start_at` is where the first copy was told to begin, as it was said (""
+    where nobody did), and `start_offset` what that came to.
     """
 
     mirror: str
@@ -73,13 +74,19 @@ class PartitionDescription:
     figures_age_ms: int
     worker: str
     last_mirror_epoch: int = -1
+    start_at: str = ""
+    start_offset: int = UNKNOWN_OFFSET
 
     @property
     def lag(self) -> int:
         """Records that the source could still give, at most; -1 when an end is unknown, or nobody looks any more."""
-        if UNKNOWN_OFFSET in {self.source_offset, self.destination_offset} or self.state not in MEASURED:
-            return -1
-        return max(0, self.source_offset - self.destination_offset)
+        return lag_between(self.source_offset, self.destination_offset) if self.state in MEASURED else UNKNOWN_OFFSET
+
+
+def lag_between(source_end: int, destination_end: int) -> int:
+    """How many offsets the destination still lacks; -1 where an end is unknown."""
+    unknown = UNKNOWN_OFFSET in {source_end, destination_end}
+    return UNKNOWN_OFFSET if unknown else max(0, source_end - destination_end)
 
 
 def list_mirrors(image: Image, command: List) -> tuple[MirrorListing, ...]:
@@ -142,6 +149,8 @@ def _row(image: Image, topic: TopicRecord, partition: int, now_ms: int) -> Parti
         waiting_for_transaction=figure is not None and figure.waiting_for_transaction,
         figures_age_ms=_age_ms(published, now_ms),
         worker=published.worker if published else "",
+        start_at=topic.start_at,
+        start_offset=topic.start_offsets[partition] if partition < len(topic.start_offsets) else UNKNOWN_OFFSET,
     )
 
 

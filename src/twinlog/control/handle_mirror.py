@@ -1,21 +1,20 @@
 """Alter and delete a mirror (KIP-1279, section 2.3)."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 
-from twinlog.config.mirror import MirrorConfig, config_table, filters_only_change
+from twinlog.config.mirror import MirrorConfig, config_table, same_connection
 from twinlog.control.checks import find_mirror
 from twinlog.control.commands import Alter, Altered, Delete, Deleted, Handled
 from twinlog.control.image import Image
 from twinlog.control.lifecycle import DesiredState, PartitionState
 from twinlog.control.records import Change, Tombstone, TopicRecord
 from twinlog.control.selection import Selection
-from twinlog.errors import ClusterMirrorNotEmpty, InvalidClusterMirrorState, InvalidConfig, InvalidRequest
+from twinlog.errors import ClusterMirrorNotEmpty, InvalidClusterMirrorState, InvalidRequest
 
 SHOWN = 10
 """Partitions that an error names at most."""
 
-_KEYS = frozenset(name for key in config_table() for name in (key.name, *key.aliases))
+_NAMES = {name: key.name for key in config_table() for name in (key.name, *key.aliases)}
 
 
 def alter(image: Image, command: Alter) -> Handled[Altered]:
@@ -26,8 +25,8 @@ def alter(image: Image, command: Alter) -> Handled[Altered]:
     """
     mirror = find_mirror(image, command.mirror)
     _check_alter(command)
-    kept = {name: value for name, value in mirror.configs.items() if name not in command.removed}
-    configs = dict(MirrorConfig.from_properties({**kept, **command.configs}, command.origin).raw)
+    former = MirrorConfig(raw=mirror.configs)  # as stored: what is no longer accepted is put right by this very command
+    configs = dict(former.altered(command.configs, removed=command.removed, origin=command.origin).raw)
     names = sorted(mirror.configs.keys() | configs.keys())
     changed = tuple(name for name in names if mirror.configs.get(name) != configs.get(name))
     if not changed:
@@ -36,7 +35,7 @@ def alter(image: Image, command: Alter) -> Handled[Altered]:
     reply = Altered(
         mirror.mirror,
         changed,
-        reconnects=not _keeps_connection(mirror.configs, configs),
+        reconnects=not same_connection(mirror.configs, configs),
         stopped=tuple(record.topic for record in stopped),
     )
     return Handled((replace(mirror, configs=configs), *stopped), reply)
@@ -45,20 +44,10 @@ def alter(image: Image, command: Alter) -> Handled[Altered]:
 def _check_alter(command: Alter) -> None:
     if not command.configs and not command.removed:
         raise InvalidRequest("No configs were given to set or to remove.")
+    given = {_NAMES.get(name, name) for name in command.configs}
     for name in command.removed:
-        if name not in _KEYS:
-            raise InvalidConfig(f"'{name}' is not a key of a mirror's configuration, so it cannot be removed.")
-        if name in command.configs:
+        if _NAMES.get(name, name) in given:
             raise InvalidRequest(f"Config '{name}' is given both to be set and to be removed.")
-
-
-def _keeps_connection(old: Mapping[str, str], new: Mapping[str, str]) -> bool:
-    """Whether the change takes effect without a new connection; stored configs that are refused now are no reason."""
-    try:
-        former = MirrorConfig.from_properties(old, "the mirror's configs")
-    except InvalidConfig:
-        return False
-    return filters_only_change(former, MirrorConfig.from_properties(new, "the mirror's configs"))
 
 
 def delete(image: Image, command: Delete) -> Handled[Deleted]:

@@ -1,0 +1,44 @@
+"""Where a mirror was told to begin, for `twinlog verify`: what lies before was never to be copied."""
+
+import asyncio
+from collections.abc import Mapping
+
+from twinlog.control.image import Image
+from twinlog.control.records import NO_TOPIC_ID, TopicRecord
+from twinlog.errors import TwinlogError
+from twinlog.state.log import StateLog
+from twinlog.wire.cluster import Cluster
+
+WITHIN_S = 10.0
+
+
+async def chosen_starts(source: Cluster, destination: Cluster, topic: str) -> Mapping[int, int]:
+    """Return the first offset that was to be mirrored, by partition, as the destination's state has it.
+
+    Empty where nobody chose any, or where the state does not exist or may not be read.
+    """
+    try:
+        async with asyncio.timeout(WITHIN_S):
+            log = await StateLog.open(destination, create=False)
+            if not log.shards:
+                return {}
+            image = await log.load(timeout_s=WITHIN_S)
+            ids = [await _id(cluster, topic) for cluster in (source, destination)]
+    except (TwinlogError, TimeoutError):
+        return {}
+    for record in image.mirrors_of(topic):
+        if record.start_offsets and _is(image, record, source.cluster_id, ids):
+            return dict(enumerate(record.start_offsets))
+    return {}
+
+
+async def _id(cluster: Cluster, topic: str) -> object:
+    return (await cluster.topics([topic]))[topic].id
+
+
+def _is(image: Image, record: TopicRecord, source_id: str, ids: list[object]) -> bool:
+    """Whether a record is about these two topics."""
+    mirror = image.mirrors.get(record.mirror)
+    recorded = [record.source_topic_id, record.destination_topic_id]
+    same = all(NO_TOPIC_ID in {one, now} or one == now for one, now in zip(recorded, ids, strict=True))
+    return same and mirror is not None and mirror.source_cluster_id in {"", source_id}
