@@ -46,6 +46,15 @@ def test_what_differs_in_where_logs_begin_and_end(source: Bounds, destination: B
     assert [finding.kind for finding in bound_findings(source, destination)] == kinds
 
 
+def test_a_chosen_start_is_where_the_destination_should_begin() -> None:
+    """Unless the source's log begins behind it by now."""
+    source, later = Bounds(5, 9, 9), Bounds(8, 9, 9)
+    assert not list(bound_findings(source, Bounds(7, 9, 9), 7))
+    assert not list(bound_findings(later, later, 7))
+    (found,) = bound_findings(source, Bounds(8, 9, 9), 7)
+    assert "5 at the source, of which offset 7 was chosen to begin with, 8 at the destination" in found.text
+
+
 def test_only_what_both_logs_hold_is_compared() -> None:
     """From the later start to the earlier end; nothing where they do not meet."""
     assert compared(Bounds(3, 20, 18), Bounds(0, 15, 15)) == range(3, 15)

@@ -1,6 +1,7 @@
 """A whole topic: partitions shared among lanes, and what is reported for all of them together."""
 
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ class Bench:
     def __init__(self) -> None:
         self.partitions = {"source": range(5), "destination": range(5)}
         self.compacted: list[bool | None] = [False, False]
+        self.starts = {"source": 0, "destination": 0}
         self.connections = 0
         self.most_connections = 100
         self.asked: list[str] = []
@@ -46,7 +48,9 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
 
     async def bounds_of(cluster: str, wanted: list[TopicPartition], **_: Any) -> dict[TopicPartition, Bounds | str]:
         bench.asked.append(cluster)
-        return {tp: Bounds(0, 10 * tp.partition, 10 * tp.partition) if tp.partition else "no leader." for tp in wanted}
+        start = bench.starts[cluster]
+        ends = {tp: 10 * tp.partition for tp in wanted}
+        return {tp: Bounds(start, ends[tp], ends[tp]) if tp.partition else "no leader." for tp in wanted}
 
     async def is_compacted(cluster: str, _topic: str, **_: Any) -> bool | None:
         return bench.compacted[cluster == "destination"]
@@ -120,6 +124,23 @@ async def test_numbers_of_partitions_are_compared(bench: Bench) -> None:
     bench.partitions["destination"] = range(1, 3)
     report = await verify(QUESTION)
     assert (report.outcome, sorted(bench.compared)) == (Outcome.DIFFERENT, [1, 2])
+
+
+async def test_a_chosen_start_is_asked_for_only_where_a_log_begins_later(bench: Bench) -> None:
+    """And by the partition, of those that do."""
+    asked: list[tuple[Any, Any, str]] = []
+
+    async def starts(source: Any, destination: Any, topic: str) -> dict[int, int]:
+        asked.append((source, destination, topic))
+        return {0: 3, 1: 5}
+
+    question = replace(QUESTION, starts=starts)
+    report = await verify(question)
+    assert (asked, {part.chosen_start for part in report.partitions}) == ([], {0})
+    bench.starts["destination"] = 5
+    report = await verify(question)
+    assert asked == [("source", "destination", "orders")]
+    assert [part.chosen_start for part in report.partitions] == [0, 5, 0, 0, 0]
 
 
 def test_one_cluster_is_not_compared_with_itself() -> None:

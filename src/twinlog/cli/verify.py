@@ -6,26 +6,30 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from twinlog.cli.common import TIMEOUT_S, seconds, settings_of
+from twinlog.admin.starts import chosen_starts
+from twinlog.cli.common import TIMEOUT_S, first_offsets, seconds, settings_of
 from twinlog.errors import TwinlogError
 from twinlog.verify.partition import Meter
 from twinlog.verify.report import Outcome, Report, as_json, as_text, refused_json
 from twinlog.verify.run import Question, verify
+from twinlog.wire.cluster import Cluster
 
 DESCRIPTION: Final = """\
 Compares every partition of a topic on two clusters, as a read_committed consumer sees it: offset, key, value, headers,
 timestamp, where the log starts and where it ends. The comparison runs up to the ends seen at its beginning.
 
 A destination that lags is reported as different, by its lag; what it lacks is not counted record by record. Undecided
-records at the source's end are not compared. On a topic with cleanup.policy=compact, a record on one side only is
-`compacted`, and no difference, when the side that lacks it has a later record of the same key, or when the key's last
-record on both sides is a tombstone or absent.
+records at the source's end are not compared. Nor is what lies before the offset that the mirror was told to begin with
+(--start-at), which the destination's state tells, or --from. On a topic with cleanup.policy=compact, a record on one
+side only is `compacted`, and no difference, when the side that lacks it has a later record of the same key, or when
+the key's last record on both sides is a tombstone or absent.
 """
 
 EPILOG: Final = """\
@@ -34,7 +38,7 @@ exit code: 0 identical, 1 different, 2 could not be compared (in whole or in par
 --json prints one object: identical (true, false, null when unknown), topic, sampled, seconds, mb_per_s (source bytes),
 differences, notes, error, and partitions: identical, partition, start and end (the offsets compared, end excluded),
 source and destination (start, end = high watermark, stable = last stable offset), records, bytes, lag, undecided, lost,
-extra, changed, shifted, compacted, differences (kind, offset, text; at most 10 records), notes, error.
+extra, changed, shifted, compacted, chosen_start, differences (kind, offset, text; at most 10 records), notes, error.
 """
 
 TICK_S: Final = 0.2
@@ -58,6 +62,13 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     add("--source-config", metavar="FILE", help="client properties for the source")
     add("--destination-config", metavar="FILE", help="client properties for the destination")
     add("--partitions", metavar="0,3,...", type=partition_numbers, help="compare only these partitions")
+    add(
+        "--from",
+        dest="starts",
+        metavar="P:OFFSET,...",
+        type=first_offsets,
+        help="the offsets that the mirror was told to begin with, by partition (default: as its state says)",
+    )
     add("--sample", metavar="N", type=window_count, help="compare N windows a partition, and its first and last")
     add(
         "--timeout", metavar="S", type=seconds, default=TIMEOUT_S, help="how long a cluster may be silent (default: 30)"
@@ -108,7 +119,12 @@ def _question(args: argparse.Namespace) -> Question:
         partitions=args.partitions,
         sample=args.sample,
         timeout_s=args.timeout,
+        starts=chosen_starts if args.starts is None else partial(_given, args.starts),
     )
+
+
+async def _given(starts: Mapping[int, int], _source: Cluster, _destination: Cluster, _topic: str) -> Mapping[int, int]:
+    return starts
 
 
 def _compared(question: Question, *, quiet: bool) -> Report:

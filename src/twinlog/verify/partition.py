@@ -61,7 +61,10 @@ class Comparison:
         report.start, report.end = span.start, span.stop
         report.lag = max(0, report.source.stable - report.destination.stable)
         report.undecided = report.source.end - report.source.stable
-        report.differences.extend(bound_findings(report.source, report.destination))
+        report.differences.extend(bound_findings(report.source, report.destination, report.chosen_start))
+        if report.source.start < report.chosen_start:
+            before = f"{report.source.start} to {report.chosen_start - 1}"
+            report.note(f"the mirror was told to begin at {report.chosen_start}: offsets {before} are not compared")
         if report.undecided:
             report.note(f"the source's last {report.undecided:,} offsets belong to open transactions: not compared")
         try:

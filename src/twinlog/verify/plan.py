@@ -52,14 +52,15 @@ def compared(source: Bounds, destination: Bounds) -> range:
     return range(first, max(first, min(source.stable, destination.stable)))
 
 
-def bound_findings(source: Bounds, destination: Bounds) -> Iterator[Finding]:
-    """Name what differs in where the logs begin and end.
+def bound_findings(source: Bounds, destination: Bounds, chosen_start: int = 0) -> Iterator[Finding]:
+    """Name what differs in where the logs begin and end; the mirror was told to begin at `chosen_start`.
 
     The end is where a read_committed reader stops, since nothing undecided is ever copied: a destination that ends at
     the source's last stable offset is as far as it can be.
     """
-    if source.start != destination.start:
-        text = f"log start differs: {source.start} at the source, {destination.start} at the destination"
+    if destination.start != max(source.start, chosen_start):
+        told = f", of which offset {chosen_start} was chosen to begin with," if chosen_start > source.start else ""
+        text = f"log start differs: {source.start} at the source{told or ','} {destination.start} at the destination"
         yield Finding("start", text)
     ends = f"{source.stable} at the source, {destination.stable} at the destination"
     if destination.stable < source.stable:

@@ -49,8 +49,9 @@ class PartitionReport:
 
     `start` and `end` are the offsets compared, the second one excluded; `records` and `bytes` what the source has
     there. `lag` is how many offsets the destination still lacks at its end, `undecided` how many the source has behind
-    its last stable offset. `compacted` records stand on one side only, rightly so (see `compaction`). With `error` set
-    the comparison of this partition could not be finished.
+    its last stable offset. `chosen_start` is where the mirror was told to begin (0: nowhere): what the source has
+    before it is not compared. `compacted` records stand on one side only, rightly so (see `compaction`). With `error`
+    set the comparison of this partition could not be finished.
     """
 
     partition: int
@@ -67,6 +68,7 @@ class PartitionReport:
     changed: int = 0
     shifted: int = 0
     compacted: int = 0
+    chosen_start: int = 0
     differences: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     error: str | None = None

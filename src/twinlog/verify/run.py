@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
@@ -23,11 +23,16 @@ LANES: Final = 3
 CLIENT_ID: Final = "twinlog-verify"
 
 
+Starts = Callable[[Cluster, Cluster, str], Awaitable[Mapping[int, int]]]
+"""From source, destination and topic to offsets by partition."""
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
     """What to compare: a topic, `partitions` of it (None: all), in `sample` windows (None: everything).
 
-    `timeout_s` is how long either cluster may take to be reached, or to answer a request.
+    `timeout_s` is how long either cluster may take to be reached, or to answer a request. `starts` tells the offset
+    that the mirror was told to begin with, by partition; it is asked only where a log begins later than its source's.
     """
 
     source: ClientSettings
@@ -36,6 +41,7 @@ class Question:
     partitions: frozenset[int] | None = None
     sample: int | None = None
     timeout_s: float = 30.0
+    starts: Starts | None = None
 
 
 async def verify(question: Question, meter: Meter | None = None) -> Report:
@@ -99,9 +105,18 @@ async def _planned(sides: Sides, question: Question) -> tuple[Report, Manner]:
     ]
     report = Report(topic, differences=list(partitions.differences), sampled=question.sample)
     report.partitions = [_begun(tp, originals[tp], copies[tp]) for tp in wanted]
+    await _set_starts(sides, question, report)
     if None in policies and True not in policies:
         report.notes.append("cleanup.policy could not be read; the topic was compared as one that is not compacted")
     return report, Manner(question.sample, timeout_s, True in policies)
+
+
+async def _set_starts(sides: Sides, question: Question, report: Report) -> None:
+    later = [part for part in report.partitions if part.destination.start > part.source.start >= 0]
+    if later and question.starts is not None:
+        starts = await question.starts(sides.source, sides.destination, question.topic)
+        for part in later:
+            part.chosen_start = starts.get(part.partition, 0)
 
 
 def _begun(tp: TopicPartition, source: Bounds | str, destination: Bounds | str) -> PartitionReport:
