@@ -1,6 +1,7 @@
 """What a copy refuses, waits for, and says."""
 
 import importlib.util
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -49,6 +50,14 @@ def delete(kafka: LocalKafka, topic: str) -> None:
     admin.delete_topics([topic])[topic].result(20)
     deadline = time.monotonic() + 20
     while topic in admin.list_topics(timeout=10).topics:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def begins_first(copy: object) -> None:
+    """Wait until it says that it copies: what is written then is later than the latest."""
+    deadline = time.monotonic() + 30
+    while not re.search(r"(direct|stage 1) of share 0 copies", copy.log.read_text()):  # type: ignore[attr-defined]
         assert time.monotonic() < deadline
         time.sleep(0.1)
 
@@ -103,7 +112,7 @@ def test_topics_that_were_created_again_and_lost_positions_are_refused(
     delete(destination, f"{topic}-copy-positions")
     ends_with(begin(), "holds records already", "start-from")
     copy = begin(START_FROM="latest")
-    time.sleep(3)
+    begins_first(copy)
     direct.write(source, topic, first=20, count=10)
     seen = direct.read(destination, f"{topic}-twin", count=90)
     expected = [b"0:%d" % number for number in range(30)]
@@ -143,7 +152,8 @@ def test_partitions_that_are_added_are_copied_from_their_begin_and_fewer_are_ref
     destination.create_topic(narrow, partitions=1)
     ends_with(begin(KAFKA_CLUSTERS_DESTINATION_TOPIC=narrow), "has 1 partitions", "partitioning")
     direct.write(source, topic, first=0, count=10)
-    begin(KAFKA_CLUSTERS_DESTINATION_TOPIC=narrow, PARTITIONING="key", APPLICATION_NAME=f"{topic}-keys")
+    spread = {"PARTITIONING": "key", "KAFKA_CLUSTERS_DESTINATION_TOPIC_PROXY": f"{topic}-keys-proxy"}
+    begin(KAFKA_CLUSTERS_DESTINATION_TOPIC=narrow, APPLICATION_NAME=f"{topic}-keys", **spread)
     copy = begin()
     direct.read(destination, f"{topic}-twin", count=30)
     for kafka, name in ((destination, f"{topic}-twin"), (source, topic)):

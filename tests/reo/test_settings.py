@@ -83,6 +83,10 @@ def test_every_key_of_kafka_reo_is_known_or_answered() -> None:
         ({"kafka.clusters.source.topic": ""}, "topic is missing"),
         ({"kafka.clusters.destination.bootstrap-servers": ""}, "destination.bootstrap-servers is missing"),
         ({"commit-interval-ms": "0"}, "commit-interval-ms is '0'"),
+        ({"stage": "1"}, "set mode to proxy"),
+        ({"stage": "3", "mode": "proxy"}, "stage is '3'"),
+        ({"mode": "proxy", "kafka.clusters.destination.topic-proxy": "{topic}"}, "must not be the destination topic"),
+        ({"mode": "proxy", "kafka.clusters.source.bootstrap-servers": ""}, "source.bootstrap-servers is missing"),
     ],
 )
 def test_a_mistake_is_named(more: dict[str, str], words: str) -> None:
@@ -105,3 +109,26 @@ def test_topics_by_expression_are_renamed_by_the_rule() -> None:
     settings = ReoSettings.read(NEEDED | told, "test")
     assert (settings.named(), settings.target("orders1")) == (("plain",), "eu.orders1")
     assert settings.expressions().matches("orders7")
+
+
+def test_the_second_stage_alone_needs_nothing_of_the_source() -> None:
+    """Its topics are found by the names of the proxy topics."""
+    told = {
+        "mode": "proxy",
+        "stage": "2",
+        "kafka.clusters.source.topic": "orders.*",
+        "kafka.clusters.destination.topic-proxy": "through.{topic}.x",
+    }
+    alone = {name: value for name, value in NEEDED.items() if not name.startswith("kafka.clusters.source.boot")}
+    settings = ReoSettings.read(alone | told, "test")
+    assert (settings.source, settings.stage) == (None, 2)
+    assert settings.proxy("orders1") == "through.orders1.x"
+    names = ("through.orders1.x", "through.bills.x", "through..x", "orders1", "through.orders1.y")
+    assert [settings.topic_of_proxy(name) for name in names] == ["orders1", None, None, None, None]
+
+
+def test_the_proxy_topic_has_a_meaning_in_its_mode_only() -> None:
+    """In direct mode it is answered like the others."""
+    told = {"kafka.clusters.destination.topic-proxy": "x"}
+    assert "mode is direct" in without_meaning(told)[0]
+    assert without_meaning(told | {"mode": "proxy"}) == ()

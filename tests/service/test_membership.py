@@ -4,8 +4,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka import KafkaError
+
 from twinlog.config.client import ClientSettings
-from twinlog.service.membership import librdkafka_config
+from twinlog.service.membership import librdkafka_config, sentence
 
 
 def _config(**properties: str) -> dict[str, object]:
@@ -56,3 +58,10 @@ def test_tokens_come_from_our_own_provider(tmp_path: Path) -> None:
     assert until > time.time()
     file.write_text("def")
     assert callback("")[0] == "def"
+
+
+def test_a_missing_right_on_the_group_is_named() -> None:
+    """What librdkafka says of it names neither group nor operation."""
+    refused = KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)
+    assert "Grant READ on GROUP twinlog-workers" in sentence(refused)
+    assert "Grant" not in sentence(KafkaError(KafkaError.NETWORK_EXCEPTION))

@@ -6,14 +6,21 @@ import json
 import logging
 import os
 import signal
-from collections.abc import Sequence
+import socket
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from twinlog.cli.common import SUCCESS, Parser, ShowVersion, arguments, guarded, note
 from twinlog.errors import BadInput
-from twinlog.reo.run import copy, status
+from twinlog.reo.run import copy
 from twinlog.reo.settings import ReoSettings, from_environment, from_yaml, without_meaning
+from twinlog.reo.sharing import Board
+from twinlog.reo.status import status
+from twinlog.service.copy_metrics import CopyEndpoints
+from twinlog.service.http import HttpServer, listening
+from twinlog.service.membership import Membership
 
 TEXT = "copy topics into another cluster's topics, so that each record arrives once"
 FLAGS = {
@@ -22,6 +29,10 @@ FLAGS = {
     "source_topic": "kafka.clusters.source.topic",
     "destination_bootstrap_server": "kafka.clusters.destination.bootstrap-servers",
     "destination_topic": "kafka.clusters.destination.topic",
+    "mode": "mode",
+    "stage": "stage",
+    "proxy_topic": "kafka.clusters.destination.topic-proxy",
+    "shares": "shares",
     "start_from": "start-from",
 }
 
@@ -50,6 +61,7 @@ def _fill(parser: argparse.ArgumentParser) -> None:
     add("--config", metavar="FILE", help="settings as YAML; the environment wins over it, flags over both")
     for flag, name in FLAGS.items():
         add(f"--{flag.replace('_', '-')}", metavar="VALUE", help=f"the setting {name}")
+    add("--http", metavar="HOST:PORT", help="serve /metrics, /healthz and /readyz here; port 0 takes a free one")
     add("--set", metavar="NAME=VALUE", action="append", default=[], help="any other setting; may be repeated")
     add("--status", action="store_true", help="print where each partition stands, and end")
     add("--json", action="store_true", help="with --status: print one JSON object")
@@ -91,19 +103,53 @@ def run(given: argparse.Namespace) -> int:
         rows = asyncio.run(status(settings))
         print(json.dumps({"partitions": rows}, indent=2) if given.json else _table(rows))
         return SUCCESS
-    asyncio.run(_until_told(settings))
+    at = listening(given.http) if given.http is not None else None
+    with asyncio.Runner(loop_factory=_loop()) as runner:
+        runner.run(_until_told(settings, at))
     return SUCCESS
 
 
-async def _until_told(settings: ReoSettings) -> None:
+def _loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop  # noqa: PLC0415  # absent on platforms without it
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+async def _until_told(settings: ReoSettings, at: socket.socket | None) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    await copy(settings, stopping)
+    board = Board()
+    server = None if at is None else HttpServer(CopyEndpoints(board), at)
+    try:
+        await copy(settings, stopping, join=partial(_member, settings), board=board)
+    finally:
+        if server is not None:
+            await server.close()
+
+
+def _member(
+    settings: ReoSettings,
+    *,
+    group: str,
+    topic: str,
+    on_gained: Callable[[Collection[int]], None],
+    on_taken: Callable[[Collection[int]], Awaitable[None]],
+) -> Membership:
+    return Membership(
+        settings.destination,
+        on_gained=on_gained,
+        on_taken=on_taken,
+        client_id=f"twinlog-reo-{settings.application}",
+        group=group,
+        topic=topic,
+    )
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> str:
-    heads = ("topic", "partition", "position", "end", "lag", "error")
+    heads = tuple(rows[0]) if rows else ("topic", "partition", "position", "end", "lag", "error")
     lines = [heads, *(tuple(str(row[head]) for head in heads) for row in rows)]
     widths = [max(len(line[at]) for line in lines) for at in range(len(heads))]
     return "\n".join(

@@ -1,12 +1,14 @@
-"""How far each source partition was copied: records of a compacted topic on the destination, one partition in all.
+"""How far each source partition was copied: records of a compacted topic on the destination, a partition a share.
 
 A position is written in the same transaction as the records before it, so what a read_committed reader finds is true.
 """
 
 import json
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
+from zlib import crc32
 
 from twinlog.batch.records import Record, decode, encode
 from twinlog.batch.scan import Data, readable
@@ -14,12 +16,13 @@ from twinlog.batch.view import Batch
 from twinlog.errors import BadInput, RetryLater, TopicAlreadyExists
 from twinlog.names import TopicPartition
 from twinlog.wire import codes
-from twinlog.wire.cluster import Cluster
+from twinlog.wire.cluster import Cluster, TopicInfo
 from twinlog.wire.ops import LATEST, create_topic, one_offset, read_log
 from twinlog.wire.retry import Attempts
 
 READ_BYTES: Final = 4_194_304
 MOST_REPLICAS: Final = 3
+APPEARS_WITHIN_S: Final = 30.0
 WAIT_MS: Final = 200
 CONFIGS: Final = {
     "cleanup.policy": "compact",
@@ -107,41 +110,66 @@ def decoded(record: Record, where: TopicPartition) -> tuple[Place, Position | No
         ) from None
 
 
-class Positions:
-    """The topic as last read; reading goes on where it ended."""
+def share_of(topic: str, partition: int, shares: int) -> int:
+    """Which share a source partition belongs to: the partitions of a topic are dealt out in turn."""
+    return (crc32(topic.encode()) + partition) % shares
 
-    def __init__(self, cluster: Cluster, topic: str) -> None:
-        self.where = TopicPartition(topic, 0)
+
+async def ensure_topic(
+    cluster: Cluster, topic: str, *, partitions: int, replication_factor: int | None, configs: Mapping[str, str]
+) -> TopicInfo:
+    """The topic, created where it does not exist; RetryLater where it does not appear."""
+    told = (await cluster.topics([topic])).get(topic)
+    if told is not None and not told.error and told.partitions:
+        return told
+    factor = replication_factor or min(MOST_REPLICAS, len(cluster.brokers))
+    with suppress(TopicAlreadyExists):
+        await create_topic(cluster, topic, partitions=partitions, replication_factor=factor, configs=configs)
+    attempts = Attempts(APPEARS_WITHIN_S)
+    while True:
+        told = (await cluster.topics([topic])).get(topic)
+        made = [TopicPartition(topic, number) for number in range(partitions)]
+        if told is not None and not told.error and all(cluster.leader(where) is not None for where in made):
+            return told
+        if not await attempts.again():
+            raise RetryLater(f"The topic {topic} was created on the {cluster}, but has no leader yet.")
+
+
+class Positions:
+    """A share's partition of the topic as last read; reading goes on where it ended."""
+
+    def __init__(self, cluster: Cluster, topic: str, share: int, *, shares: int) -> None:
+        self.where = TopicPartition(topic, share)
         self.known: dict[Place, Position] = {}
+        self.topic_id = ""
+        self._shares = shares
         self._cluster = cluster
         self._next = 0
 
     async def ensure(self, replication_factor: int | None) -> None:
-        """Create the topic where it does not exist; RetryLater where it does not appear."""
+        """Create the topic where it does not exist; BadInput where it has another number of shares."""
         topic = self.where.topic
-        told = (await self._cluster.topics([topic])).get(topic)
-        if told is not None and not told.error:
-            return
-        factor = replication_factor or min(MOST_REPLICAS, len(self._cluster.brokers))
-        with suppress(TopicAlreadyExists):
-            await create_topic(self._cluster, topic, partitions=1, replication_factor=factor, configs=CONFIGS)
-        attempts = Attempts(30.0)
-        while self._cluster.leader(self.where) is None:
-            if not await attempts.again():
-                raise RetryLater(f"The topic {topic} was created on the {self._cluster}, but has no leader yet.")
-            await self._cluster.topics([topic])
+        told = await ensure_topic(
+            self._cluster,
+            topic,
+            partitions=self._shares,
+            replication_factor=replication_factor,
+            configs=CONFIGS,
+        )
+        if len(told.partitions) != self._shares:
+            raise BadInput(
+                f"{topic} on the {self._cluster} has {len(told.partitions)} partitions, but shares is {self._shares}. "
+                f"Set shares to {len(told.partitions)}: their number cannot change while positions are kept."
+            )
+        if str(told.id) != self.topic_id:
+            self.topic_id, self.known, self._next = str(told.id), {}, 0
 
-    async def exists(self) -> bool:
-        """Whether the topic is there."""
-        told = (await self._cluster.topics([self.where.topic])).get(self.where.topic)
-        return told is not None and not told.error
-
-    async def refresh(self, *, timeout_s: float = 60.0) -> None:
-        """Read what is committed up to the end that the topic has now.
+    async def refresh(self, *, timeout_s: float = 60.0, decided_only: bool = False) -> None:
+        """Read what is committed up to the end that the topic has now; `decided_only`: up to where that is decided.
 
         RetryLater where a transaction is still open at the end of `timeout_s`.
         """
-        end = await one_offset(self._cluster, self.where, LATEST)
+        end = await one_offset(self._cluster, self.where, LATEST, read_committed=decided_only)
         attempts = Attempts(timeout_s)
         while self._next < end:
             if not await self._read() and not await attempts.again():

@@ -2,74 +2,125 @@
 
 import asyncio
 import logging
-from typing import Any
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
 
-from twinlog.names import TopicPartition
+from twinlog.config.client import ClientSettings
+from twinlog.errors import BadInput
+from twinlog.relay.budget import Budget
+from twinlog.relay.fetch import FetchSettings, Source
+from twinlog.relay.waiting import cancelled
 from twinlog.reo.copier import Copier
-from twinlog.reo.positions import Place, Positions
+from twinlog.reo.direct import Direct
+from twinlog.reo.first_stage import FirstStage
+from twinlog.reo.second_stage import SecondStage
 from twinlog.reo.settings import ReoSettings
-from twinlog.reo.topics import routes
+from twinlog.reo.sharing import Board, Crew, Join, work
+from twinlog.reo.stage import Sides, Stage
 from twinlog.wire.cluster import Cluster
-from twinlog.wire.ops import LATEST, list_offsets
 
 log = logging.getLogger("twinlog.reo")
-CONNECT_WITHIN_S = 60.0
+
+CONNECT_WITHIN_S: Final = 60.0
+# A transaction under way is ended within this; what is not is aborted by whoever comes next.
+END_WITHIN_S: Final = 20.0
+DIRECT, FIRST, SECOND = 0, 1, 2
+STAGES: Final[dict[int, type[Stage[Any]]]] = {DIRECT: Direct, FIRST: FirstStage, SECOND: SecondStage}
 
 
-async def copy(settings: ReoSettings, stopping: asyncio.Event) -> None:
-    """Copy until `stopping` is set; raises what the copier raises, and Unreachable for a cluster that is away."""
-    source, destination = await _connected(settings)
-    try:
-        copier = Copier(settings, source, destination)
+async def copy(
+    settings: ReoSettings, stopping: asyncio.Event, *, join: Join | None = None, board: Board | None = None
+) -> None:
+    """Copy until `stopping` is set; raises what the copiers raise, and Unreachable for a cluster that is away.
+
+    `join` makes members of the group in which instances share the work; it is needed where shares is above 1.
+    """
+    board = board or Board()
+    if settings.shares > 1 and join is None:
+        raise BadInput("shares is above 1, but there is no group to share in.")
+    async with AsyncExitStack() as stack:
+        sides = await connected(settings, stack)
+        board.waits_for = ""
+        readers = _readers(sides, Budget(settings.buffer_bytes))
+        for reader in readers.values():
+            stack.push_async_callback(reader.close)
+        await sides.positions().ensure(settings.replication_factor)
+        own = asyncio.Event()
+        crews = [_Makers(number, sides, reader) for number, reader in readers.items()]
+        tasks = {asyncio.create_task(_stage(crew, own, join, board)) for crew in crews}
+        told = asyncio.create_task(stopping.wait())
         try:
-            await copier.run(stopping)
+            await asyncio.wait({*tasks, told}, return_when=asyncio.FIRST_COMPLETED)
+            own.set()
+            await asyncio.wait(tasks, timeout=END_WITHIN_S)
         finally:
-            await copier.close()
-    finally:
-        await destination.close()
-        await source.close()
+            await cancelled({*tasks, told})
+        for task in tasks:
+            if not task.cancelled():
+                task.result()
 
 
-async def status(settings: ReoSettings) -> list[dict[str, Any]]:
-    """Where each source partition stands: position, end (read_committed), lag, and what stops it."""
-    source, destination = await _connected(settings)
-    try:
-        found = await routes(settings, source, destination)
-        positions = Positions(destination, settings.positions_topic)
-        if await positions.exists():
-            await positions.refresh()
-        rows: list[dict[str, Any]] = []
-        for route in found:
-            wheres = [TopicPartition(route.topic, number) for number in range(route.partitions)]
-            ends = await list_offsets(source, dict.fromkeys(wheres, LATEST), read_committed=True)
-            for where in wheres:
-                place = Place(settings.application, source.cluster_id, route.topic, route.topic_id, where.partition)
-                known = positions.known.get(place)
-                end = ends[where].offset
-                rows.append(
-                    {
-                        "topic": where.topic,
-                        "partition": where.partition,
-                        "position": None if known is None else known.next_offset,
-                        "end": end,
-                        "lag": None if known is None else max(0, end - known.next_offset),
-                        "error": "" if known is None else known.error,
-                    }
-                )
-        return rows
-    finally:
-        await destination.close()
-        await source.close()
+def numbers_of(settings: ReoSettings) -> tuple[int, ...]:
+    """The stages that run here; 0 is direct mode."""
+    if settings.mode == "direct":
+        return (DIRECT,)
+    return (FIRST, SECOND) if settings.stage is None else (settings.stage,)
 
 
-async def _connected(settings: ReoSettings) -> tuple[Cluster, Cluster]:
-    client_id = f"twinlog-reo-{settings.application}"
-    source = await Cluster.connect(settings.source, client_id=client_id, timeout_s=CONNECT_WITHIN_S, label="source")
-    try:
-        destination = await Cluster.connect(
-            settings.destination, client_id=client_id, timeout_s=CONNECT_WITHIN_S, label="destination"
-        )
-    except BaseException:  # whatever it was, the first connection must not stay open
-        await source.close()
-        raise
-    return source, destination
+def _readers(sides: Sides, budget: Budget) -> dict[int, Source]:
+    """What each stage reads from; all shares of a stage read together."""
+    made: dict[int, Source] = {}
+    for number in numbers_of(sides.settings):
+        cluster = sides.destination if number == SECOND else sides.source
+        if cluster is None:
+            raise BadInput("The source cluster is not configured; only the second stage can do without.")
+        settings = FetchSettings(min_bytes=1 if number == SECOND else sides.settings.fetch_min_bytes)
+        name = f"{sides.settings.application}-{number}"
+        made[number] = Source(cluster, mirror=name, settings=settings, budget=budget)
+    return made
+
+
+class _Makers:
+    """Makes the copiers of one stage, a new one each time that this instance gets a share."""
+
+    def __init__(self, number: int, sides: Sides, reader: Source) -> None:
+        self.settings = sides.settings
+        self.group = f"{self.settings.application}-1" if number == FIRST else self.settings.application
+        self._stage = STAGES[number]
+        self._sides = sides
+        self._reader = reader
+        self._begun: set[int] = set()
+
+    def copier(self, share: int) -> Copier[Any]:
+        """Make one; where to begin was said for the first time only."""
+        settings = replace(self.settings, start_from=None) if share in self._begun else self.settings
+        self._begun.add(share)
+        return Copier(self._stage(replace(self._sides, settings=settings, share=share), self._reader))
+
+
+async def _stage(makers: _Makers, stopping: asyncio.Event, join: Join | None, board: Board) -> None:
+    """Run one stage: all of it, or what the group gives of it."""
+    settings = makers.settings
+    if join is None or settings.shares == 1:
+        await work(makers.copier(0), stopping, board)
+        return
+    crew = Crew(makers.copier, board)
+    await crew.run(join, group=makers.group, topic=settings.positions_topic, stopping=stopping)
+
+
+async def connected(settings: ReoSettings, stack: AsyncExitStack) -> Sides:
+    """Meet the clusters; `stack` closes them."""
+    connect: Callable[[ClientSettings, str], Any] = partial(_connect, settings.application, stack)
+    source = None if settings.source is None else await connect(settings.source, "source")
+    destination = await connect(settings.destination, "destination")
+    return Sides(settings, source, destination)
+
+
+async def _connect(application: str, stack: AsyncExitStack, settings: ClientSettings, label: str) -> Cluster:
+    client_id = settings.client_id or f"twinlog-reo-{application}"
+    cluster = await Cluster.connect(settings, client_id=client_id, timeout_s=CONNECT_WITHIN_S, label=label)
+    stack.push_async_callback(cluster.close)
+    return cluster

@@ -8,11 +8,12 @@ from typing import Final, NamedTuple
 from kafka.protocol.producer.produce import ProduceRequest
 
 from twinlog.batch import layout
-from twinlog.batch.edit import next_sequence
+from twinlog.batch.edit import next_sequence, stamped
 from twinlog.batch.view import Batch
 from twinlog.errors import RetryLater, TwinlogError
 from twinlog.names import TopicPartition
 from twinlog.reo.plan import transactional
+from twinlog.reo.positions import Place
 from twinlog.wire import codes
 from twinlog.wire.cluster import Cluster
 from twinlog.wire.connection import Connection
@@ -26,15 +27,29 @@ QUEUED_BYTES: Final = 8_388_608
 LANE: Final = "reo-data"
 
 
+class Mark(NamedTuple):
+    """Where a batch comes from: its first record's offset at the source, and where the record that holds it was read.
+
+    The two are the same where the source itself is read. `place` tells whose offset it is.
+    """
+
+    reading: int
+    offset: int
+    place: Place | None = None
+
+
 class Refusal(NamedTuple):
-    """The destination refused a batch of `size` bytes and `count` records that begins with source offset `first`."""
+    """The destination refused a batch of `size` bytes, read from partition `source` at `mark`.
+
+    It could be parted into `units` smaller ones: its records, or the batches that it wraps.
+    """
 
     code: int
     message: str
     source: TopicPartition | None
-    first: int
+    mark: Mark
     size: int
-    records: int
+    units: int
 
 
 class NotSent(RetryLater):
@@ -48,10 +63,11 @@ class NotSent(RetryLater):
 class _Queued(NamedTuple):
     where: TopicPartition
     source: TopicPartition | None
-    first: int
+    mark: Mark
     header: bytes
     body: memoryview
-    records: int
+    units: int
+    first: bool
 
     @property
     def size(self) -> int:
@@ -61,7 +77,7 @@ class _Queued(NamedTuple):
 class Sender:
     """What one producer epoch sends; a new epoch needs a new sender, since sequences begin at 0."""
 
-    def __init__(self, cluster: Cluster, transactional_id: str, producer: Producer, *, timeout_s: float) -> None:
+    def __init__(self, cluster: Cluster, transactional_id: str | None, producer: Producer, *, timeout_s: float) -> None:
         self.producer = producer
         self._cluster = cluster
         self._id = transactional_id
@@ -70,19 +86,33 @@ class Sender:
         self._queues: dict[int, dict[TopicPartition, deque[_Queued]]] = {}
         self._in_flight: dict[int, int] = {}
         self._connections: dict[int, Connection] = {}
+        # A broker takes any first sequence from a producer that it does not know: without a transaction behind it, a
+        # second batch may follow only when the first is in the log.
+        self._unproven: set[TopicPartition] = set()
         self._queued_bytes = 0
         self._changed = asyncio.Event()
         self.failure: NotSent | None = None
 
-    async def put(self, where: TopicPartition, batch: Batch, *, source: TopicPartition | None, first: int) -> None:
-        """Send `batch` behind what was put for the partition before; waits while much is queued. Raises NotSent."""
+    async def put(
+        self, where: TopicPartition, batch: Batch, *, source: TopicPartition | None, mark: Mark, units: int = 0
+    ) -> None:
+        """Send `batch` behind what was put for the partition before; waits while much is queued. Raises NotSent.
+
+        `units` is into how many smaller ones it could be parted, where that is not its number of records.
+        """
         leader = await self._cluster.find_leader(where)
         if leader.node not in self._connections or self._connections[leader.node].closed:
             self._connections[leader.node] = await self._cluster.lane(leader.node, LANE)
         sequence = self._sequences.get(where, 0)
-        header = transactional(batch, producer_id=self.producer.id, epoch=self.producer.epoch, sequence=sequence)
+        id_, epoch = self.producer
+        if self._id is not None:
+            header = transactional(batch, producer_id=id_, epoch=epoch, sequence=sequence)
+        else:
+            header = stamped(batch, producer_id=id_, epoch=epoch, sequence=sequence).header
         self._sequences[where] = next_sequence(sequence, batch.count)
-        queued = _Queued(where, source, first, header, batch.raw[layout.HEADER_SIZE :], batch.count)
+        queued = _Queued(
+            where, source, mark, header, batch.raw[layout.HEADER_SIZE :], units or batch.count, first=sequence == 0
+        )
         self._queues.setdefault(leader.node, {}).setdefault(where, deque()).append(queued)
         self._queued_bytes += queued.size
         self._pump(leader.node)
@@ -115,11 +145,13 @@ class Sender:
         """The next batch of each partition, up to the size of a request; who is served goes behind the others."""
         flight: list[_Queued] = []
         size = 0
-        for where in list(queues):
+        for where in [where for where in queues if where not in self._unproven]:
             queue = queues[where]
             if flight and size + queue[0].size > REQUEST_BYTES:
                 break
             flight.append(queue.popleft())
+            if flight[-1].first and self._id is None:
+                self._unproven.add(where)
             size += flight[-1].size
             del queues[where]
             if queue:
@@ -164,6 +196,7 @@ class Sender:
             self._fail(NotSent(str(error)))
         else:
             for item in flight:
+                self._unproven.discard(item.where)
                 self._judge(item, answer.result().get(item.where))
         self._pump(node)
         self._changed.set()
@@ -176,9 +209,7 @@ class Sender:
             name = codes.code_name(produced.code)
             said = f"{item.where}: the destination answered {name} {produced.message}".rstrip()
             self._fail(
-                NotSent(
-                    said, Refusal(produced.code, produced.message, item.source, item.first, item.size, item.records)
-                )
+                NotSent(said, Refusal(produced.code, produced.message, item.source, item.mark, item.size, item.units))
             )
 
     def _fail(self, failure: NotSent) -> None:

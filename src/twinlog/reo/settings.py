@@ -44,13 +44,31 @@ def _key(name: str, kind: Kind[T], default: str, doc: str) -> T:
 class ReoSettings:
     """What to copy from where to where; sizes in bytes, times in milliseconds."""
 
-    source: ClientSettings
+    source: ClientSettings | None
     destination: ClientSettings
     application: str = _key(
         "application.name",
         APPLICATION,
         "exactly-once-replicator",
-        "Name of this copy: its transactional id is `<name>-0`, its positions are in the topic `<name>-positions`.",
+        "Name of this copy: its transactional ids are `<name>-0` and on, its positions are in `<name>-positions`.",
+    )
+    mode: str = _key(
+        "mode",
+        one_of("direct", "proxy"),
+        "direct",
+        "direct: in one step; proxy: in two stages, with a proxy topic on the destination between them.",
+    )
+    stage: int | None = _key(
+        "stage",
+        optional(whole(1, 2)),
+        "",
+        "With mode proxy: only stage 1 (source to proxy topic) or 2 (proxy to destination topic); empty: both, here.",
+    )
+    shares: int = _key(
+        "shares",
+        whole(1, 1_000),
+        "1",
+        "Into how many shares the partitions are parted. Above 1, instances with one application.name divide them.",
     )
     source_topic: str = _key(
         "kafka.clusters.source.topic",
@@ -63,6 +81,12 @@ class ReoSettings:
         TEXT,
         PLACEHOLDER,
         "Where to: a topic's name; `{topic}` in it stands for the source topic's name, and is needed for several.",
+    )
+    proxy_topic: str = _key(
+        "kafka.clusters.destination.topic-proxy",
+        TEXT,
+        f"{PLACEHOLDER}-proxy",
+        "With mode proxy: the topic between the stages, created at need; `{topic}` as above.",
     )
     fetch_min_bytes: int = _key(
         "kafka.config.consumer.fetch-min-bytes",
@@ -134,15 +158,29 @@ class ReoSettings:
         _refuse_unknown(values, origin)
         reader = Reader(values, origin)
         read = {name: reader.get(key) for name, key in FIELDS.items()}
-        settings = cls(**read, source=_client(values, SOURCE, origin), destination=_client(values, DESTINATION, origin))
-        if not settings.source_topic:
-            raise BadInput(f"{origin}: kafka.clusters.source.topic is missing; name the topics to copy.")
-        if not settings.takes_one_name and PLACEHOLDER not in settings.destination_topic:
-            raise BadInput(
-                f"{origin}: several topics cannot go into the one topic {settings.destination_topic!r}; write "
-                f"{PLACEHOLDER} in kafka.clusters.destination.topic where the source topic's name is to stand."
-            )
+        # The second stage needs nothing of the source.
+        alone = (read["mode"], read["stage"]) == ("proxy", 2) and not values.get(SOURCE + BOOTSTRAP)
+        source = None if alone else _client(values, SOURCE, origin)
+        settings = cls(**read, source=source, destination=_client(values, DESTINATION, origin))
+        settings._check(origin)
         return settings
+
+    def _check(self, origin: str) -> None:
+        if not self.source_topic:
+            raise BadInput(f"{origin}: kafka.clusters.source.topic is missing; name the topics to copy.")
+        if self.stage is not None and self.mode != "proxy":
+            raise BadInput(f"{origin}: stage {self.stage} is one of two stages; set mode to proxy as well.")
+        targets = {"topic": self.destination_topic}
+        if self.mode == "proxy":
+            targets["topic-proxy"] = self.proxy_topic
+        for key, told in targets.items():
+            if not self.takes_one_name and PLACEHOLDER not in told:
+                raise BadInput(
+                    f"{origin}: several topics cannot go into the one topic {told!r}; write {PLACEHOLDER} in "
+                    f"kafka.clusters.destination.{key} where the source topic's name is to stand."
+                )
+        if self.mode == "proxy" and self.proxy_topic == self.destination_topic:
+            raise BadInput(f"{origin}: kafka.clusters.destination.topic-proxy must not be the destination topic.")
 
     @property
     def takes_one_name(self) -> bool:
@@ -162,10 +200,20 @@ class ReoSettings:
         """The destination topic of a source topic."""
         return check_topic_name(self.destination_topic.replace(PLACEHOLDER, topic))
 
-    @property
-    def transactional_id(self) -> str:
-        """Under which the copy writes; whoever begins with it fences the one before."""
-        return f"{self.application}-0"
+    def proxy(self, topic: str) -> str:
+        """The proxy topic of a source topic."""
+        return check_topic_name(self.proxy_topic.replace(PLACEHOLDER, topic))
+
+    def topic_of_proxy(self, name: str) -> str | None:
+        """The source topic whose proxy topic would have that name, among those that expressions choose."""
+        before, placeholder, after = self.proxy_topic.partition(PLACEHOLDER)
+        topic = name.removeprefix(before).removesuffix(after)
+        fits = placeholder and topic and self.proxy_topic.replace(PLACEHOLDER, topic) == name
+        return topic if fits and self.expressions().matches(topic) else None
+
+    def transactional_id(self, share: int) -> str:
+        """Under which a share is written; whoever begins with it fences the one before."""
+        return f"{self.application}-{share}"
 
     @property
     def positions_topic(self) -> str:
@@ -176,12 +224,11 @@ class ReoSettings:
 FIELDS: dict[str, ConfigKey[Any]] = {f.name: f.metadata["key"] for f in fields(ReoSettings) if "key" in f.metadata}
 
 WITHOUT_MEANING: dict[str, str] = {
-    "kafka.clusters.destination.topic-proxy": "records go straight into the destination topic, without a proxy topic",
     "kafka.config.producer.linger-ms": "batches are passed on as the source holds them; see commit-interval-ms",
     "kafka.config.producer.compression-type": "records stay compressed as the source holds them",
     "kafka.config.producer.delivery-timeout-ms": "what the destination refuses is tried again without end",
     "streams.num-standby-replicas": "no state is kept beside the topic of positions",
-    "streams.num-stream-threads": "one process copies all partitions, without threads",
+    "streams.num-stream-threads": "one process copies all partitions without threads; see shares for several",
 }
 """Settings of kafka-reo that are accepted without effect, and why."""
 
@@ -233,7 +280,10 @@ def _flat(tree: Mapping[Any, Any], before: str) -> Iterator[tuple[str, str]]:
 
 def without_meaning(values: Mapping[str, str]) -> tuple[str, ...]:
     """A sentence for each setting that is given but has no effect here."""
-    return tuple(f"{name} has no effect here: {why}." for name, why in WITHOUT_MEANING.items() if name in values)
+    reasons = dict(WITHOUT_MEANING)
+    if values.get("mode", "direct").strip() == "direct":
+        reasons[FIELDS["proxy_topic"].name] = "mode is direct, which needs no proxy topic"
+    return tuple(f"{name} has no effect here: {why}." for name, why in reasons.items() if name in values)
 
 
 def settings_table() -> tuple[ConfigKey[Any], ...]:
@@ -242,7 +292,7 @@ def settings_table() -> tuple[ConfigKey[Any], ...]:
 
 
 def _client(values: Mapping[str, str], side: str, origin: str) -> ClientSettings:
-    own = {FIELDS["source_topic"].name, FIELDS["destination_topic"].name, *WITHOUT_MEANING}
+    own = {*(key.name for key in FIELDS.values()), *WITHOUT_MEANING}
     props = {name.removeprefix(side): value for name, value in values.items() if name.startswith(side)}
     props = {name: value for name, value in props.items() if side + name not in own}
     if BOOTSTRAP in props:

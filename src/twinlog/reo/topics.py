@@ -1,6 +1,6 @@
 """Which topics are copied where, and whether what was recorded of them still holds."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -63,24 +63,32 @@ def _route(
 
 
 async def starts(
-    settings: ReoSettings, route: Route, known: Mapping[Place, Position], source: Cluster, destination: Cluster
+    settings: ReoSettings,
+    route: Route,
+    known: Mapping[Place, Position],
+    source: Cluster,
+    destination: Cluster,
+    *,
+    mine: Callable[[TopicPartition], bool],
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Where each partition is read on, as (offset, leader epoch); BadInput where that cannot be told."""
+    """Where each partition that is `mine` is read on, as (offset, leader epoch); BadInput where that cannot be told."""
     cluster = source.cluster_id
-    ours = {
+    everyones = {
         place.partition: position
         for place, position in known.items()
         if (place.application, place.cluster, place.topic) == (settings.application, cluster, route.topic)
         and place.topic_id == route.topic_id
     }
-    problem = await _problem(settings, route, ours, known, destination)
+    ours = {number: one for number, one in everyones.items() if mine(TopicPartition(route.topic, number))}
+    problem = await _problem(settings, route, everyones, known, destination)
     if problem and settings.start_from is None:
         raise BadInput(f"{problem} Nothing is copied; say with start-from (earliest or latest) where to begin anew.")
     if problem:
         ours = {}
-    elsewhere = EARLIEST if ours else _reset(settings, lost=bool(problem))
+    elsewhere = EARLIEST if ours else _reset(settings)
     found: dict[TopicPartition, tuple[int, int]] = {}
-    for number in range(route.partitions):
+    numbers = [number for number in range(route.partitions) if mine(TopicPartition(route.topic, number))]
+    for number in numbers:
         where = TopicPartition(route.topic, number)
         if number in ours:
             first = await one_offset(source, where, EARLIEST) if settings.start_from == "earliest" else 0
@@ -91,8 +99,8 @@ async def starts(
     return found
 
 
-def _reset(settings: ReoSettings, *, lost: bool) -> int:
-    told = settings.start_from if lost else settings.auto_reset
+def _reset(settings: ReoSettings) -> int:
+    told = settings.start_from or settings.auto_reset
     return LATEST if told == "latest" else EARLIEST
 
 

@@ -38,7 +38,7 @@ TOKEN_KEPT_S = 60.0
 
 
 class Membership:
-    """A member of the group of workers; `on_gained` and `on_taken` run on the event loop."""
+    """A member of a group that divides the partitions of a topic; `on_gained` and `on_taken` run on the event loop."""
 
     def __init__(
         self,
@@ -47,10 +47,12 @@ class Membership:
         on_gained: Callable[[Collection[int]], None],
         on_taken: Callable[[Collection[int]], Awaitable[None]],
         client_id: str,
+        group: str = GROUP,
+        topic: str = STATE_TOPIC,
     ) -> None:
         self._config = librdkafka_config(settings) | {
             "client.id": client_id,
-            "group.id": GROUP,
+            "group.id": group,
             "partition.assignment.strategy": "cooperative-sticky",
             "session.timeout.ms": SESSION_TIMEOUT_MS,
             "heartbeat.interval.ms": HEARTBEAT_MS,
@@ -63,6 +65,7 @@ class Membership:
             "reconnect.backoff.max.ms": 1_000,
             "logger": _librdkafka_logger(),
         }
+        self._topic, self._group = topic, group
         self._on_gained = on_gained
         self._on_taken = on_taken
         self._loop = asyncio.get_running_loop()
@@ -89,7 +92,9 @@ class Membership:
         try:
             self._belong()
         except Exception as error:  # noqa: BLE001  # the worker must hear of it, whatever it is
-            self._loop.call_soon_threadsafe(self._fail, RetryLater(f"the group of workers cannot be joined: {error}"))
+            self._loop.call_soon_threadsafe(
+                self._fail, RetryLater(f"the group {self._group} cannot be joined: {error}")
+            )
 
     def _fail(self, error: RetryLater) -> None:
         if not self._failed.done():
@@ -98,12 +103,12 @@ class Membership:
     def _belong(self) -> None:
         consumer = Consumer(self._config)
         try:
-            consumer.subscribe([STATE_TOPIC], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
+            consumer.subscribe([self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
             while not self._ending.is_set():
                 message = consumer.poll(POLL_S)
                 error = message.error() if message is not None else None
                 if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001  # its public name
-                    self._troubled(str(error))
+                    self._troubled(sentence(error))
         finally:
             consumer.close()
 
@@ -140,6 +145,13 @@ class Membership:
 
     async def _hand_over(self, shards: Collection[int]) -> None:
         await self._on_taken(shards)
+
+
+def sentence(error: KafkaError) -> str:
+    """Say what librdkafka reports, with the right that is missing where that is it."""
+    if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+        return f"{error.str()} Grant READ on GROUP {GROUP} to the worker's principal; it is tried again by itself."
+    return str(error)
 
 
 def _librdkafka_logger() -> logging.Logger:
