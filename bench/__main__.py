@@ -20,10 +20,10 @@ from bench.picture import picture
 from bench.stage import Stage, staged
 from bench.targets import Target, targets
 
-from bench import blanks, idle, mm2, report, workers
+from bench import blanks, idle, mm2, reo_report, reo_run, report, workers
 from twinlog.testing.kafka import LocalKafka
 
-PARTS: Final = {"blanks": 1, "idle": 1, "workers": 1, "blanks-rf3": 3}
+PARTS: Final = {"blanks": 1, "idle": 1, "workers": 1, "reo": 1, "blanks-rf3": 3}
 """Measurements beside the loads, by how many brokers the destination has."""
 EVERYTHING: Final = (*LOADS, *PARTS)
 ROUNDS: Final = 3
@@ -33,7 +33,7 @@ RESULTS: Final = Path("build")
 async def main(options: argparse.Namespace) -> dict[str, Any]:
     """Run what was asked for; returns the figures."""
     figures: dict[str, Any] = {"machine": _machine(), "loads": {}, "blanks": {}, "seconds": {}}
-    if {"default", "tuned"} & set(options.only):
+    if {"default", "tuned"} & set(options.only) or "reo" in options.loads:
         mm2.class_path(LocalKafka().release.version)  # fetched before anything is timed
     for brokers in (1, 3):
         here = [name for name in options.loads if (LOADS[name].brokers if name in LOADS else PARTS[name]) == brokers]
@@ -52,30 +52,37 @@ async def _on_stage(stage: Stage, names: list[str], figures: dict[str, Any], opt
             figures["loads"][name] = await compete(stage, load, options)
         else:
             print(f"{name}:", flush=True)
-            await MEASURES[name](stage, figures)
+            await MEASURES[name](stage, figures, options)
         took_s = time.perf_counter() - began
         print(f"  {name} took {took_s:.0f} s", flush=True)
         figures["seconds"][name] = took_s
         kept(figures, options)
 
 
-async def _blanks(stage: Stage, figures: dict[str, Any]) -> None:
+async def _blanks(stage: Stage, figures: dict[str, Any], _: argparse.Namespace) -> None:
     figures["blanks"]["blanks" if stage.brokers == 1 else "blanks-rf3"] = await blanks.all_kinds(stage)
 
 
-async def _idle(stage: Stage, figures: dict[str, Any]) -> None:
+async def _idle(stage: Stage, figures: dict[str, Any], _: argparse.Namespace) -> None:
     figures["idle"] = {name: asdict(found) for name, found in (await idle.measure(stage)).items()}
 
 
-async def _workers(stage: Stage, figures: dict[str, Any]) -> None:
+async def _workers(stage: Stage, figures: dict[str, Any], _: argparse.Namespace) -> None:
     figures["workers"] = await workers.measure(stage)
 
 
-MEASURES: Final[dict[str, Callable[[Stage, dict[str, Any]], Awaitable[None]]]] = {
+async def _reo(stage: Stage, figures: dict[str, Any], options: argparse.Namespace) -> None:
+    figures["reo"] = await reo_run.measure(
+        stage, rounds=options.repeat, latency_seconds=options.latency_seconds, megabytes=options.mb
+    )
+
+
+MEASURES: Final[dict[str, Callable[[Stage, dict[str, Any], argparse.Namespace], Awaitable[None]]]] = {
     "blanks": _blanks,
     "blanks-rf3": _blanks,
     "idle": _idle,
     "workers": _workers,
+    "reo": _reo,
 }
 
 
@@ -122,7 +129,7 @@ def _arguments() -> argparse.Namespace:
 def kept(figures: dict[str, Any], options: argparse.Namespace) -> list[Target]:
     """Write figures and picture, after each load, so that an interrupted run is not lost; returns the targets."""
     whole = report.merged(figures, options.json)
-    judged = targets(whole)
+    judged = [*targets(whole), *reo_report.targets(whole)]
     whole = {**whole, "targets": [target.figures() for target in judged]}
     report.written(whole, options.json)
     options.picture.parent.mkdir(parents=True, exist_ok=True)
@@ -134,6 +141,8 @@ def tell(figures: dict[str, Any], options: argparse.Namespace) -> None:
     """Print tables and targets."""
     for load in figures["loads"].values():
         print("\n" + report.table(load))
+    if "reo" in figures:
+        print("\n" + reo_report.table(figures["reo"]))
     print()
     for target in kept(figures, options):
         print(target)

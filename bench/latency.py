@@ -39,7 +39,7 @@ def measure(
         place.offset = consumer.get_watermark_offsets(place, timeout=20)[1]
     consumer.assign(places)
     count = int(rate * (seconds + LEFT_OUT_S))
-    sender = threading.Thread(target=_send, args=(source.bootstrap, topics[0], partitions, rate, count), daemon=True)
+    sender = threading.Thread(target=send, args=(source.bootstrap, topics[0], partitions, rate, count), daemon=True)
     sender.start()
     deadline = time.monotonic() + seconds + LEFT_OUT_S + LATE_S
     seen: list[tuple[int, float]] = []
@@ -63,7 +63,8 @@ def _percentiles(seen: list[tuple[int, float]], lost: int) -> Latency:
     return Latency(times[len(times) // 2], times[len(times) * 99 // 100], times[-1], len(times), lost)
 
 
-def _send(bootstrap: str, topic: str, partitions: int, rate: int, count: int) -> None:
+def send(bootstrap: str, topic: str, partitions: int, rate: int, count: int) -> None:
+    """Produce `count` records, `rate` a second, each of which says when it was sent."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": "all"})
     filling = b"x" * (VALUE_BYTES - _SENT.size)
     began = time.perf_counter()
