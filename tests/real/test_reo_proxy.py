@@ -229,6 +229,7 @@ def test_keys_are_spread_as_javas_producer_spreads_them(scene: Scene) -> None:
         assert keys_here[0] == keys_here[1], copy.text()
 
 
+@pytest.mark.soak
 def test_instances_share_the_work_and_the_living_take_over_from_the_dead(scene: Scene) -> None:
     """Three instances of both stages; one is killed, one is frozen and comes back."""
     flags = "--mode proxy --shares 4 --http 127.0.0.1:0"
