@@ -1,4 +1,4 @@
-"""Writes the generated parts of docs/reference.md: the table of mirror configs and the diagram of states.
+"""Writes the generated parts of docs/reference.md: the tables of mirror configs, states, metrics and errors.
 
     python scripts/make_reference.py
 
@@ -12,27 +12,22 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from twinlog import errors
 from twinlog.config.client import CLIENT_KEYS
 from twinlog.config.keys import ConfigKey
 from twinlog.config.mirror import config_table
 from twinlog.control.lifecycle import TRANSITIONS, PartitionState
+from twinlog.errors import ClusterMirrorError, ConcurrentChange, TwinlogError
 from twinlog.service.metric_table import reference
+from twinlog.wire.codes import code_name
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference.md"
 
-NOT_YET = frozenset(
-    {
-        "mirror.acls.include",
-        "mirror.acls.sync.mode",
-        "mirror.blank.mode",
-        "mirror.groups.exclude",
-        "mirror.groups.include",
-        "mirror.num.replica.fetchers",
-        "mirror.socket.receive.buffer.bytes",
-        "mirror.support.unclean.leader.election",
-    }
-)
-"""Keys that are checked and stored, and that nothing reads yet."""
+# Kafka's own codes end far below.
+LAST_CODE = 200
+
+ONE_VALUE = frozenset({"mirror.blank.mode", "mirror.support.unclean.leader.election"})
+"""Keys of the KIP or of its readers that have one possible value here, so that nothing reads them."""
 
 
 def configs() -> str:
@@ -62,7 +57,7 @@ def _row(key: ConfigKey[object]) -> str:
 
 
 def _mark(key: ConfigKey[object]) -> str:
-    return " ¹" if key.name in NOT_YET else ""
+    return " ¹" if key.name in ONE_VALUE else ""
 
 
 def _meaning(key: ConfigKey[object]) -> str:
@@ -88,6 +83,30 @@ def states() -> str:
     return "\n".join([*lines, "```"])
 
 
+def transitions() -> str:
+    """The same as a table, with nothing summed up."""
+    lines = ["| from | to | when |", "|---|---|---|"]
+    lines += [f"| `{step.old.name}` | `{step.new.name}` | {step.why} |" for step in TRANSITIONS]
+    return "\n".join(lines)
+
+
+def error_table() -> str:
+    """Every error of ours: those with a name of Kafka's or the KIP's first, by name."""
+    lines = ["| error | code | class | when | what to do |", "|---|---|---|---|---|"]
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, TwinlogError)]
+    for kind in sorted(kinds, key=lambda kind: (not _own_name(kind), _own_name(kind) or "", kind.__name__)):
+        name = _own_name(kind)
+        code = next((str(code) for code in range(LAST_CODE) if code_name(code) == name), "") if name else ""
+        when = (kind.__doc__ or "").strip().splitlines()[0]
+        lines.append(f"| {f'`{name}`' if name else ''} | {code} | `{kind.__name__}` | {when} | {kind.to_do} |")
+    return "\n".join(lines)
+
+
+def _own_name(kind: type[TwinlogError]) -> str | None:
+    """The name that users see; a class that only sorts others has none of its own."""
+    return None if kind in {ClusterMirrorError, ConcurrentChange} else getattr(kind, "error_name", None)
+
+
 def _reasons(*, old: PartitionState | None = None, new: PartitionState | None = None) -> list[str]:
     """Why a partition goes from or to a state; ValueError if it cannot do so from or to every other one."""
     found = [step for step in TRANSITIONS if old in {None, step.old} and new in {None, step.new}]
@@ -96,7 +115,13 @@ def _reasons(*, old: PartitionState | None = None, new: PartitionState | None = 
     return sorted({step.why for step in found})
 
 
-PARTS = {"configs": configs, "states": states, "metrics": reference}
+PARTS = {
+    "configs": configs,
+    "states": states,
+    "transitions": transitions,
+    "errors": error_table,
+    "metrics": reference,
+}
 
 
 def renewed(page: str) -> str:

@@ -15,7 +15,7 @@ from twinlog.config.kinds import (
     PATTERNS,
     START_OFFSET,
     THROTTLED_REPLICAS,
-    TOPIC_SWITCH,
+    UNCLEAN,
     AclsSyncMode,
     BlankMode,
     StartOffset,
@@ -24,8 +24,15 @@ from twinlog.config.kinds import (
 
 def test_modes() -> None:
     """Modes are enums whose values are the words of the configuration."""
-    assert BLANK_MODE.parse("Tombstone") is BlankMode.TOMBSTONE
+    assert BLANK_MODE.parse("Marker") is BlankMode.MARKER
     assert ACLS_SYNC_MODE.parse("additive") is AclsSyncMode.ADDITIVE
+
+
+@pytest.mark.parametrize(("mode", "why"), [("transaction", "other offsets"), ("Tombstone", "every consumer gets")])
+def test_modes_that_are_not_offered_are_refused_with_the_reason(mode: str, why: str) -> None:
+    """Whoever knows the word from a design learns why it is no choice."""
+    with pytest.raises(ValueError, match=f"{why}.*only marker is offered"):
+        BLANK_MODE.parse(mode)
 
 
 @pytest.mark.parametrize(
@@ -54,11 +61,12 @@ def test_impossible_start_offsets(text: str) -> None:
         START_OFFSET.parse(text)
 
 
-def test_topic_switch() -> None:
-    """True is every topic, false none, anything else a list."""
-    assert TOPIC_SWITCH.parse("TRUE").matches("a")
-    assert not TOPIC_SWITCH.parse("false")
-    assert TOPIC_SWITCH.parse("a,b").elements == ("a", "b")
+@pytest.mark.parametrize("text", ["true", "orders,bills.*", ""])
+def test_following_a_source_that_lost_records_is_refused_with_the_reason(text: str) -> None:
+    """What cannot be done is not accepted; false is what holds anyway."""
+    assert UNCLEAN.parse("False") is False
+    with pytest.raises(ValueError, match=r"cannot be cut on stock Kafka.*becomes FAILED; stop the topic"):
+        UNCLEAN.parse(text)
 
 
 def test_throttled_replicas() -> None:
@@ -73,7 +81,7 @@ def test_throttled_replicas() -> None:
             THROTTLED_REPLICAS.parse(text)
 
 
-@pytest.mark.parametrize("kind", [PATTERNS, TOPIC_SWITCH, START_OFFSET, THROTTLED_REPLICAS, BLANK_MODE])
+@pytest.mark.parametrize("kind", [PATTERNS, START_OFFSET, THROTTLED_REPLICAS, BLANK_MODE])
 def test_any_text_is_a_value_or_a_value_error(kind: Kind[Any]) -> None:
     """No text makes a parser fail in another way."""
     parse: Callable[[str], Any] = kind.parse

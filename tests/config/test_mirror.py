@@ -37,7 +37,7 @@ def test_defaults_are_the_kips() -> None:
     assert (config.fetch_wait_max_ms, config.fetch_backoff_ms, config.fetch_min_bytes) == (1_000, 1_000, 1)
     assert (config.fetch_response_max_bytes, config.fetch_max_bytes) == (10_485_760, 1_048_576)
     assert (config.socket_timeout_ms, config.socket_receive_buffer_bytes) == (30_000, 65_536)
-    assert (config.replication_throttled_rate, config.unclean_topics) == (None, Patterns())
+    assert (config.replication_throttled_rate, config.support_unclean_leader_election) == (None, False)
     assert config.replication_throttled_replicas.covers("any", 0)
 
 
@@ -54,7 +54,7 @@ def test_exclude_is_stronger_than_include() -> None:
     """Topics and groups pass when included and not excluded."""
     config = mirror("mirror.topics.include=a.*\nmirror.topics.exclude=ab\nmirror.groups.exclude=g")
     assert [name for name in ("a", "ab", "b") if config.mirrors_topic(name)] == ["a"]
-    assert [name for name in ("g", "h") if config.syncs_group(name)] == ["h"]
+    assert [name for name in ("g", "h", "h\nh") if config.syncs_group(name)] == ["h", "h\nh"]
 
 
 def test_older_names_of_keys() -> None:
@@ -76,7 +76,7 @@ def test_older_names_of_keys() -> None:
         ("mirror.fetch.max.bytes=100000000", "to 67108864"),
         ("mirror.topics.include=a(", "the pattern 'a(' is not valid at character 2"),
         ("mirror.acls.include=THING", "mirror.acls.include is 'THING', but must name what Kafka knows"),
-        ("mirror.blank.mode=none", "must be one of marker, transaction, tombstone"),
+        ("mirror.blank.mode=none", "must be marker"),
         ("mirror.start.offset.spec=soon", "must be earliest, latest, milliseconds since 1970, or a time"),
         ("mirror.replication.throttled.rate=0", "must be a whole number from 1"),
         ("mirror.failed.retry.initial.backoff.ms=300001", "must not be above mirror.failed.retry.max.backoff.ms"),

@@ -21,6 +21,7 @@ from twinlog.sync.configs import (
     read_defaults,
     read_source,
     refusals,
+    removals,
 )
 from twinlog.wire.ops import ConfigEntry
 
@@ -152,6 +153,7 @@ class Broker:
         self.denied: set[str] = set()
         self.bad_values: set[str] = set()
         self.altered: list[tuple[dict[str, str], bool]] = []
+        self.deleted: list[str] = []
         monkeypatch.setattr(configs, "describe_configs", self.describe)
         monkeypatch.setattr(configs, "alter_configs", self.alter)
 
@@ -164,8 +166,18 @@ class Broker:
             for name in names
         }
 
-    async def alter(self, _cluster: Any, _kind: str, name: str, *, set_to: Any, validate_only: bool = False) -> None:
+    async def alter(
+        self,
+        _cluster: Any,
+        _kind: str,
+        name: str,
+        *,
+        set_to: Any,
+        delete: Any = (),
+        validate_only: bool = False,
+    ) -> None:
         """Note the change, or refuse it."""
+        self.deleted += delete
         if name in self.denied:
             raise AuthorizationFailed("Denied.")
         if self.bad_values.intersection(set_to):
@@ -210,6 +222,28 @@ async def test_apply_leaves_out_what_is_refused_and_sets_the_rest_at_once(monkey
     assert (await apply(CLUSTER, "t", planned({}), current)).configs == NEEDED
     assert broker.altered == []
     assert min_insync(current) == 2
+
+
+async def test_removals_are_followed_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What only the destination sets goes; necessities, excluded configs and what a broker sets stay."""
+    own = {"retention.ms": "5", "cleanup.policy": "compact", "min.insync.replicas": "2"}
+    current = {name: entry(name, value) for name, value in (NEEDED | own).items()}
+    current["segment.ms"] = entry("segment.ms", "7", own=False)
+    broker = Broker(monkeypatch, {"t": current})
+    source = {"cleanup.policy": "compact", "vendor.key": "x"}
+    await apply(CLUSTER, "t", planned(source), current)
+    assert (broker.altered, broker.deleted) == ([], [])
+    planned_now = planned(source, config=mirror(mirror_configs_sync_removals="true"))
+    assert removals(current, planned_now) == ["retention.ms"]
+    await apply(CLUSTER, "t", planned_now, current)
+    assert (broker.altered, broker.deleted) == ([({}, False)], ["retention.ms"])
+
+
+def test_what_the_source_sets_and_the_destination_refuses_is_not_taken_away() -> None:
+    """The value that the destination has is no leftover."""
+    current = {"retention.ms": entry("retention.ms", "5")}
+    made = planned({"retention.ms": "9"}, config=mirror(mirror_configs_sync_removals="true"))
+    assert removals(current, made.without({"retention.ms": "bad value."})) == []
 
 
 async def test_missing_rights_at_the_destination_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

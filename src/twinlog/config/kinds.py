@@ -17,8 +17,6 @@ class BlankMode(StrEnum):
     """How a blank, an offset without a visible record, is written at the destination."""
 
     MARKER = "marker"
-    TRANSACTION = "transaction"
-    TOMBSTONE = "tombstone"
 
 
 class AclsSyncMode(StrEnum):
@@ -60,9 +58,31 @@ def _patterns(text: str) -> Patterns:
         raise ValueError(f"this cannot be used: {str(problem).removesuffix('.')}") from None
 
 
-def _topic_switch(text: str) -> Patterns:
-    words = {"true": ".*", "false": ""}
-    return _patterns(words.get(text.lower(), text))
+def _unclean(text: str) -> bool:
+    if text.lower() != "false":
+        raise ValueError(
+            "can only be false: the end of a log cannot be cut on stock Kafka, so a mirror cannot follow a source that "
+            "lost records. Such a partition becomes FAILED; stop the topic, keep what is needed of it, delete it at "
+            "the destination and start it again"
+        )
+    return False
+
+
+def _blank_mode(text: str) -> BlankMode:
+    mode = text.lower()
+    if mode in _NOT_OFFERED:
+        raise ValueError(f"cannot be {mode}: {_NOT_OFFERED[mode]}; only marker is offered")
+    if mode != BlankMode.MARKER:
+        raise ValueError
+    return BlankMode.MARKER
+
+
+_NOT_OFFERED = {
+    "transaction": "Kafka may write a transaction's end twice, which would move all that follows to other offsets. "
+    "Grant the worker ALTER or CLUSTER_ACTION on the destination cluster instead",
+    "tombstone": "a tombstone is a record that every consumer gets. Where it serves, in the first copy of a compacted "
+    "topic, it is used without being asked for, and gone before the topic is MIRRORING",
+}
 
 
 def _start_offset(text: str) -> StartOffset:
@@ -102,11 +122,11 @@ def _replica(text: str) -> tuple[str, int | None]:
 
 
 PATTERNS: Kind[Patterns] = Kind("list", "a comma-separated list of names and regular expressions", _patterns)
-TOPIC_SWITCH: Kind[Patterns] = Kind("list", "true, false, or a list of names and regular expressions", _topic_switch)
+UNCLEAN: Kind[bool] = Kind("string", "false", _unclean)
 ACL_RULES: Kind[tuple[AclRule, ...]] = Kind("list", "a comma-separated list of rules", parse_acl_rules)
 SWITCH: Kind[bool] = choice({"true": True, "false": False})
 ACLS_SYNC_MODE: Kind[AclsSyncMode] = choice({mode.value: mode for mode in AclsSyncMode})
-BLANK_MODE: Kind[BlankMode] = choice({mode.value: mode for mode in BlankMode})
+BLANK_MODE: Kind[BlankMode] = Kind("string", "marker", _blank_mode)
 START_OFFSET: Kind[StartOffset] = Kind(
     "string", "earliest, latest, milliseconds since 1970, or a time such as 2026-01-31T12:00:00Z", _start_offset
 )

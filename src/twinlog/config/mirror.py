@@ -22,7 +22,7 @@ from twinlog.config.kinds import AclsSyncMode, BlankMode, StartOffset, Throttled
 from twinlog.config.patterns import Patterns
 from twinlog.config.properties import Properties
 from twinlog.config.secrets import FORMS, SECRET_KEYS, is_reference
-from twinlog.errors import InvalidConfig, InvalidRequest
+from twinlog.errors import BadInput, InvalidConfig, InvalidRequest
 
 T = TypeVar("T")
 
@@ -78,7 +78,10 @@ class MirrorConfig:
         "Topic configs not copied, as regular expressions; mirror.name never is.",
     )
     groups_include: Patterns = _key(
-        "mirror.groups.include", kinds.PATTERNS, ".*", "Groups whose committed offsets are synced."
+        "mirror.groups.include",
+        kinds.PATTERNS,
+        ".*",
+        "Groups whose committed offsets are synced; of share groups, where they begin.",
     )
     groups_exclude: Patterns = _key(
         "mirror.groups.exclude", kinds.PATTERNS, "", "Groups never to sync; stronger than the include list."
@@ -86,18 +89,32 @@ class MirrorConfig:
     groups_sync_enabled: bool = _key(
         "mirror.groups.sync.enabled", kinds.SWITCH, "true", "Whether the groups' committed offsets are synced."
     )
+    groups_sync_backwards: bool = _key(
+        "mirror.groups.sync.backwards",
+        kinds.SWITCH,
+        "true",
+        "Whether a group that is ahead at the destination is set back to where it is at the source.",
+    )
     configs_sync_enabled: bool = _key(
         "mirror.configs.sync.enabled",
         kinds.SWITCH,
         "true",
         "Whether the configs of a topic that is mirrored already follow the source's; a start sets them in any case.",
     )
+    configs_sync_removals: bool = _key(
+        "mirror.configs.sync.removals",
+        kinds.SWITCH,
+        "false",
+        "Whether a topic's config that the source's topic does not set (any more) goes back to its default at the "
+        "destination, also one that was set there by hand; what mirror.topic.properties.exclude matches is left alone.",
+    )
     acls_include: tuple[AclRule, ...] = _key(
         "mirror.acls.include",
         kinds.ACL_RULES,
         "*",
         "ACLs to sync: comma-separated rules resourceType;resourceName;operation;permissionType;principal, "
-        "trailing fields optional, * for anything.",
+        "trailing fields optional, * for anything. What is about the cluster, or every resource (name *), only where a "
+        "rule names it.",
         aliases=("mirror.acl.include",),
     )
     acls_sync_mode: AclsSyncMode = _key(
@@ -118,16 +135,14 @@ class MirrorConfig:
         "mirror.blank.mode",
         kinds.BLANK_MODE,
         "marker",
-        "How offsets without a visible record are filled: marker (needs ALTER or CLUSTER_ACTION on the destination "
-        "cluster); transaction (needs no such right, but the destination may write one twice, which fails the "
-        "partition); tombstone (compacted topics only: tombstones of one reserved key).",
+        "How offsets without a visible record are filled: by control records, which no consumer sees; they need ALTER "
+        "or CLUSTER_ACTION on the destination cluster.",
     )
-    unclean_topics: Patterns = _key(
+    support_unclean_leader_election: bool = _key(
         "mirror.support.unclean.leader.election",
-        kinds.TOPIC_SWITCH,
+        kinds.UNCLEAN,
         "false",
-        "Topics recreated and mirrored again when the source lost records already mirrored: true (all), "
-        "false (none: they fail), or a list of names and regular expressions.",
+        "Whether a topic follows a source that has lost records already mirrored; it cannot, and becomes FAILED.",
         aliases=("mirror.unclean.leader.election.enable",),
     )
     metadata_refresh_interval_ms: int = _key(
@@ -143,7 +158,10 @@ class MirrorConfig:
         "mirror.failed.retry.max.attempts", whole(0), "10", "Retries before an operator is needed; 0: no retry."
     )
     num_replica_fetchers: int = _key(
-        "mirror.num.replica.fetchers", whole(1, 64), "1", "Connections that fetch from each source broker."
+        "mirror.num.replica.fetchers",
+        whole(1, 64),
+        "1",
+        "Connections that fetch from each source broker for each destination broker; partitions are spread over them.",
     )
     fetch_wait_max_ms: int = _key(
         "mirror.fetch.wait.max.ms",
@@ -187,7 +205,8 @@ class MirrorConfig:
         "mirror.socket.receive.buffer.bytes",
         whole(-1),
         "65536",
-        "Socket buffer of fetch connections; -1: the system's default.",
+        "Size to which the receive buffer of a fetch connection is raised, for a source that is far away; where the "
+        "system gives as much by itself it is left to choose. -1: always left to the system.",
         aliases=("socket.receive.buffer.bytes",),
     )
     replication_throttled_rate: int | None = _key(
@@ -247,7 +266,9 @@ class MirrorConfig:
 
     def syncs_group(self, group: str) -> bool:
         """Say whether the include and exclude lists let a group in."""
-        return self.groups_include.matches(group) and not self.groups_exclude.matches(group)
+        # A group's name may hold line breaks, which a dot does not stand for.
+        names = {group, group.replace("\n", " ")}
+        return any(map(self.groups_include.matches, names)) and not any(map(self.groups_exclude.matches, names))
 
     def copies_topic_property(self, name: str) -> bool:
         """Say whether a topic config is copied; `mirror.name` never is."""
@@ -270,8 +291,9 @@ _WITHOUT_RECONNECT = frozenset(
     _FIELDS[name].name
     for name in (
         *("topics_include", "topics_exclude", "topic_properties_exclude", "groups_include", "groups_exclude"),
-        *("groups_sync_enabled", "configs_sync_enabled"),
-        *("acls_include", "acls_sync_mode", "unclean_topics", "metadata_refresh_interval_ms"),
+        *("groups_sync_enabled", "groups_sync_backwards"),
+        *("configs_sync_enabled", "configs_sync_removals"),
+        *("acls_include", "acls_sync_mode", "metadata_refresh_interval_ms"),
         *("failed_retry_initial_backoff_ms", "failed_retry_max_backoff_ms", "failed_retry_max_attempts"),
         *("replication_throttled_rate", "replication_throttled_replicas", "start_offset_spec"),
     )
@@ -290,6 +312,21 @@ def filters_only_change(old: MirrorConfig, new: MirrorConfig) -> bool:
     """
     names = old.raw.keys() | new.raw.keys()
     return all(name in _WITHOUT_RECONNECT for name in names if old.raw.get(name) != new.raw.get(name))
+
+
+def same_connection(old: Mapping[str, str], new: Mapping[str, str]) -> bool:
+    """Say whether a change of stored configs leaves the connection to the source alone, as that of a filter does.
+
+    Configs that would be refused now are no reason to keep one.
+    """
+    if old == new:
+        return True
+    try:
+        return filters_only_change(
+            MirrorConfig.from_properties(old, "the old configs"), MirrorConfig.from_properties(new, "the new configs")
+        )
+    except BadInput:
+        return False
 
 
 def _refuse_unknown(reader: Reader, props: Mapping[str, str]) -> None:

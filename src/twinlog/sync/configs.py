@@ -5,7 +5,7 @@ stand the necessities: without any of them the destination would refuse batches,
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from twinlog.config.mirror import MirrorConfig
@@ -57,12 +57,14 @@ class ConfigPlan:
     """What to set on a destination topic; `needed` names those without which it would be no twin.
 
     `left_out` maps a config that the destination does not take to the reason, `notes` are sentences for the operator.
+    `covers` says which others are the source's to set, and so not to stay; None: all others are left alone.
     """
 
     configs: Mapping[str, str]
     needed: frozenset[str]
     left_out: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    covers: Callable[[str], bool] | None = None
 
     @property
     def optional(self) -> dict[str, str]:
@@ -72,7 +74,7 @@ class ConfigPlan:
     def without(self, refused: Mapping[str, str]) -> "ConfigPlan":
         """The same plan with some configs left out; `refused` gives the reasons."""
         kept = {name: value for name, value in self.configs.items() if name not in refused}
-        return ConfigPlan(kept, self.needed, {**self.left_out, **refused}, self.notes)
+        return replace(self, configs=kept, left_out={**self.left_out, **refused})
 
 
 def plan(
@@ -96,7 +98,8 @@ def plan(
     factor = destination.replication_factor if replication_factor == UNKNOWN else replication_factor
     least = destination.min_insync_replicas if min_insync_replicas == UNKNOWN else min_insync_replicas
     replicas, notes = _insync(kept.get(MIN_INSYNC_REPLICAS), least, factor)
-    return ConfigPlan(kept | replicas, frozenset(needed) | frozenset(replicas), unknown, notes)
+    covers = config.copies_topic_property if config.configs_sync_removals else None
+    return ConfigPlan(kept | replicas, frozenset(needed) | frozenset(replicas), unknown, notes, covers)
 
 
 def _necessities(source: SourceConfigs, known: Collection[str]) -> dict[str, str]:
@@ -141,6 +144,15 @@ def _satisfied(entry: ConfigEntry | None, name: str, value: str) -> bool:
     if name == MAX_MESSAGE_BYTES:
         return int(entry.value) >= int(value)
     return entry.value == value
+
+
+def removals(current: Mapping[str, ConfigEntry], planned: ConfigPlan) -> list[str]:
+    """Return what an existing topic sets and is to have no more; nothing where removals are not followed."""
+    if planned.covers is None:
+        return []
+    ours = {name for name, entry in current.items() if entry.overridden}
+    # What is in `left_out` the source does set; the destination does not take it.
+    return sorted(name for name in ours - planned.configs.keys() - planned.left_out.keys() if planned.covers(name))
 
 
 async def read_source(cluster: Cluster, topics: Collection[str]) -> dict[str, SourceConfigs | AuthorizationFailed]:
@@ -211,15 +223,15 @@ async def apply(cluster: Cluster, topic: str, planned: ConfigPlan, current: Mapp
 
     Raises AuthorizationFailed naming the right, and InvalidConfig when a necessity is refused.
     """
-    due = changes(current, planned)
+    due, gone = changes(current, planned), removals(current, planned)
     try:
         refused = await refusals(
             due.keys() & planned.optional.keys(),
             lambda name: alter_configs(cluster, "topic", topic, set_to={name: due[name]}, validate_only=True),
         )
         due = {name: value for name, value in due.items() if name not in refused}
-        if due:
-            await alter_configs(cluster, "topic", topic, set_to=due)
+        if due or gone:
+            await alter_configs(cluster, "topic", topic, set_to=due, delete=gone)
     except AuthorizationFailed as missing:
         raise _naming(missing, "ALTER_CONFIGS", topic) from missing
     return planned.without(refused)

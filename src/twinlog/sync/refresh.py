@@ -60,6 +60,11 @@ def _changed(record: TopicRecord, theirs: TopicInfo | None, ours: TopicInfo | No
         )
     if ours is None:
         return "The destination topic is deleted. Stop it, then start it again to have it copied anew."
+    if NO_TOPIC_ID not in {record.destination_topic_id, ours.id} and record.destination_topic_id != ours.id:
+        return (
+            f"The destination topic was deleted and created again: its id is {ours.id} and was "
+            f"{record.destination_topic_id}. It is left alone. Stop it, delete it, then start it again."
+        )
     if len(ours.partitions) > len(theirs.partitions):
         return (
             f"The destination topic has {len(ours.partitions)} partitions and the source {len(theirs.partitions)}: "
@@ -117,7 +122,7 @@ async def configs_behind(
     defaults = await configs.read_defaults(destination)
     for name, settings in (await configs.read_source(source, topics)).items():
         current, planned = await _planned(destination, config, topics[name], settings, defaults)
-        due = configs.changes(current, planned)
+        due = {*configs.changes(current, planned), *configs.removals(current, planned)}
         if due:
             late[name] = sorted(due)
     return late
@@ -155,5 +160,6 @@ async def _one(
     current, planned = await _planned(destination, config, topic, settings, defaults)
     if held:
         kept = {key: value for key, value in planned.configs.items() if key not in HELD_DURING_COPY}
-        planned = replace(planned, configs=kept)
+        # What the first copy has set for itself it also puts back; until then nothing is taken away.
+        planned = replace(planned, configs=kept, covers=None)
     return await configs.apply(destination, topic.name, planned, current)
