@@ -70,6 +70,8 @@ class Copier(Generic[P]):
         self._begun = False
         self._sender: Sender | None = None
         self._added: set[TopicPartition] = set()
+        self._written: set[TopicPartition] = set()
+        self._written_before: set[TopicPartition] = set()
         self._sent = 0
 
     def facts(self) -> list[Fact]:
@@ -202,6 +204,7 @@ class Copier(Generic[P]):
             return
         interval_s = self.stage.settings.commit_interval_ms / 1000
         ends_at = time.monotonic() + interval_s
+        self._written_before, self._written = self._written, set()
         self._added, self._sent = set(), 0
         moved: set[P] = set()
         while True:
@@ -231,12 +234,12 @@ class Copier(Generic[P]):
                 return False
             if target not in self._added:
                 try:
-                    await self.stage.enlist(sender.producer, target)
+                    self._added |= await self._enlisted(sender, target)
                 except AuthorizationFailed as missing:
                     # As if the batch itself had been refused: the other partitions go on.
                     told = Refusal(codes.TOPIC_AUTHORIZATION_FAILED, str(missing), part.where, mark, batch.size, units)
                     raise NotSent(str(missing), told) from missing
-                self._added.add(target)
+            self._written.add(target)
             await sender.put(target, batch, source=part.where, mark=mark, units=units)
             self._sent += batch.size
             return True
@@ -244,6 +247,22 @@ class Copier(Generic[P]):
         await self.stage.forward(part, verdict, put)
         if part.failures > failures:
             self._leave(part)
+
+    async def _enlisted(self, sender: Sender, target: TopicPartition) -> set[TopicPartition]:
+        """Make `target` part of the transaction, and with the first one all that the last transaction wrote to.
+
+        Each request for more costs the coordinator a write. Where one may not be written, each is asked for alone.
+        """
+        if not self._added and self._written_before:
+            together = self._written_before | {target, self.stage.positions.where}
+            try:
+                await self.stage.enlist(sender.producer, together)
+            except AuthorizationFailed:
+                self._written_before = set()
+            else:
+                return together
+        await self.stage.enlist(sender.producer, [target])
+        return {target}
 
     def _halt(self, part: P, barrier: Mark) -> None:
         """What stands before the barrier is sent; nothing more of the part until its time comes."""

@@ -6,7 +6,7 @@ there already; the second stage drops it.
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, cast
@@ -209,7 +209,7 @@ class FirstStage(Stage[FirstPart]):
         part.wrapped = last.next_offset
         return True
 
-    async def enlist(self, producer: Producer, target: TopicPartition) -> None:
+    async def enlist(self, producer: Producer, targets: Collection[TopicPartition]) -> None:
         """Nothing: there is no transaction."""
 
     async def commit(

@@ -6,7 +6,7 @@ Direct mode is one such step. With a proxy topic there are two: the first writes
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Generic, TypeVar
 
@@ -157,8 +157,8 @@ class Stage(ABC, Generic[P]):
         """Send on what was read, and move the part behind what was sent."""
 
     @abstractmethod
-    async def enlist(self, producer: Producer, target: TopicPartition) -> None:
-        """Make a partition ready to be written, once a transaction."""
+    async def enlist(self, producer: Producer, targets: Collection[TopicPartition]) -> None:
+        """Make partitions ready to be written, once a transaction."""
 
     @abstractmethod
     async def commit(self, sender: Sender, added: set[TopicPartition], changed: Sequence[tuple[P, str]]) -> None:
@@ -219,15 +219,15 @@ class InTransactions(Stage[P]):
         await self.positions.refresh()
         self._sender = Sender(self.destination, self.transactional_id, self._producer, timeout_s=PRODUCE_WITHIN_S)
 
-    async def enlist(self, producer: Producer, target: TopicPartition) -> None:
-        """Add a partition to the transaction."""
-        await add_partitions(self.destination, self.transactional_id, producer, [target])
+    async def enlist(self, producer: Producer, targets: Collection[TopicPartition]) -> None:
+        """Add partitions to the transaction."""
+        await add_partitions(self.destination, self.transactional_id, producer, targets)
 
     async def commit(self, sender: Sender, added: set[TopicPartition], changed: Sequence[tuple[P, str]]) -> None:
         """Write the positions behind their records, and commit both."""
         where = self.positions.where
         if where not in added:
-            await self.enlist(sender.producer, where)
+            await self.enlist(sender.producer, [where])
         found = {place: one for part, error in changed for place, one in part.records(error).items()}
         if found:
             await sender.put(where, encoded(found), source=None, mark=Mark(-1, -1))

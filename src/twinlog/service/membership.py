@@ -108,7 +108,7 @@ class Membership:
                 message = consumer.poll(POLL_S)
                 error = message.error() if message is not None else None
                 if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001  # its public name
-                    self._troubled(sentence(error))
+                    self._troubled(sentence(error, self._group))
         finally:
             consumer.close()
 
@@ -147,10 +147,10 @@ class Membership:
         await self._on_taken(shards)
 
 
-def sentence(error: KafkaError) -> str:
-    """Say what librdkafka reports, with the right that is missing where that is it."""
+def sentence(error: KafkaError, group: str = GROUP) -> str:
+    """Say what librdkafka reports, with the right on `group` that is missing where that is it."""
     if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-        return f"{error.str()} Grant READ on GROUP {GROUP} to the worker's principal; it is tried again by itself."
+        return f"{error.str()} Grant READ on GROUP {group} to the worker's principal; it is tried again by itself."
     return str(error)
 
 
