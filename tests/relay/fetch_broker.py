@@ -70,6 +70,8 @@ class Broker:
         self.slots = slots
         self.version = version
         self.throttled = 0
+        self.throttle_ms = 5
+        self.receive_buffer = 0
         self.lost = 0
         self.before_answer: Callable[[FetchRequest], None] = lambda _request: None
         self._ids = count(1001)
@@ -105,6 +107,10 @@ class Broker:
     async def lane(self, node: int, name: str, *, client_id: str) -> "Broker":  # noqa: ARG002  # as the cluster's
         """There is one connection only."""
         return self
+
+    def raise_receive_buffer(self, size: int) -> None:
+        """There is no socket."""
+        self.receive_buffer = size
 
     def version_of(self, request: Any, max_version: int) -> int:  # noqa: ARG002  # as the connection's
         """The version that both sides have."""
@@ -143,7 +149,7 @@ class Broker:
             read = self._read(asked, request)
         if self.throttled:
             self.throttled -= 1
-            return _response(throttle_time_ms=5, session_id=0 if full else request.session_id)
+            return _response(throttle_time_ms=self.throttle_ms, session_id=0 if full else request.session_id)
         return self._full(request, asked, read) if full else self._changed(request, asked, read)
 
     def _is_news(self, cached: Cached, data: Any) -> bool:

@@ -139,6 +139,29 @@ async def test_throttled_answer_makes_no_figure_fresh(broker: Broker) -> None:
     assert (await got(inbox)).position == 0
 
 
+async def test_receive_buffer_is_raised_on_each_connection(broker: Broker) -> None:
+    """As large as the mirror's configs say."""
+    reading = Reading(broker, receive_buffer_bytes=1 << 20)
+    reading.subscribe(A)
+    await reading.rounds(2)
+    assert broker.receive_buffer == 1 << 20
+
+
+async def test_throttled_fetcher_asks_for_nothing_meanwhile(broker: Broker) -> None:
+    """The broker reads nothing of the connection until the time is over, so that asking would only pile up."""
+    reading = Reading(broker)
+    inbox = reading.subscribe(A)
+    await reading.rounds(3)
+    broker.throttle_ms, broker.throttled = 1_500, 1
+    broker.append(A, batch(0), 3)
+    await asyncio.sleep(0.2)
+    before = len(broker.requests)
+    await asyncio.sleep(0.3)
+    assert len(broker.requests) == before
+    assert (await got(inbox)).position == 0
+    assert reading.fetcher.quota.throttled_ms == 1_500
+
+
 async def test_throttled_first_answer_opens_no_session(broker: Broker) -> None:
     """Everything is asked for again."""
     broker.throttled = 1

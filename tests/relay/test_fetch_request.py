@@ -16,7 +16,7 @@ from twinlog.relay.fetch_request import (
     redirected,
     refusal_of,
 )
-from twinlog.relay.fetch_session import Ask, Plan
+from twinlog.relay.fetch_session import Ask, FetchPlan
 from twinlog.relay.progress import FetchRefused
 
 ORDERS, BILLS = UUID(int=1), UUID(int=2)
@@ -30,7 +30,7 @@ def _ask(position: int, topic_id: UUID) -> Ask:
 def test_request_can_be_encoded_for_every_version(version: int) -> None:
     """From the oldest broker with transactions to the newest."""
     asks = {TopicPartition("orders", 0): _ask(5, ORDERS), TopicPartition("bills", 1): _ask(6, BILLS)}
-    plan = Plan(99, 3, asks, {TopicPartition("orders", 2): _ask(0, ORDERS)}, full=False)
+    plan = FetchPlan(99, 3, asks, {TopicPartition("orders", 2): _ask(0, ORDERS)}, full=False)
     request = fetch_request(plan, wait_ms=5, min_bytes=1, max_bytes=1000, partition_max_bytes=100)
     assert len(request.encode(version=version)) > 40
     assert (request.session_id, request.session_epoch, request.isolation_level) == (99, 3, 1)
@@ -41,7 +41,9 @@ def test_order_of_partitions_is_kept() -> None:
     """The broker reads them in this order; only neighbours of one topic share an entry."""
     names = [("orders", 0), ("orders", 3), ("bills", 1), ("orders", 1)]
     asks = {TopicPartition(*name): _ask(0, ORDERS if name[0] == "orders" else BILLS) for name in names}
-    request = fetch_request(Plan(0, 0, asks, {}, full=True), wait_ms=5, min_bytes=1, max_bytes=9, partition_max_bytes=9)
+    request = fetch_request(
+        FetchPlan(0, 0, asks, {}, full=True), wait_ms=5, min_bytes=1, max_bytes=9, partition_max_bytes=9
+    )
     topics = [(topic.topic, [part.partition for part in topic.partitions]) for topic in request.topics]
     assert topics == [("orders", [0, 3]), ("bills", [1]), ("orders", [1])]
 

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import random
+import socket
 from struct import pack
 from typing import Any
 
@@ -197,6 +198,21 @@ async def test_lost_requests_that_nobody_awaits_are_silent(broker: Fake) -> None
     gc.collect()
     await asyncio.sleep(0)
     assert complaints == []
+
+
+async def test_receive_buffer_is_raised_and_never_lowered(broker: Fake) -> None:
+    """Where the system gives more by itself, it is left to choose; a closed connection has none."""
+    connection = await broker.open()
+    own = connection._transport.get_extra_info("socket")
+    before = own.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+    for size in (-1, 1024, before):
+        connection.raise_receive_buffer(size)
+        assert own.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == before
+    connection.raise_receive_buffer(before + 4096)
+    assert own.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) > before
+    connection.reset()
+    await connection.wait_closed()
+    connection.raise_receive_buffer(1 << 20)
 
 
 async def test_reset_throws_buffered_bytes_away(broker: Fake) -> None:

@@ -13,6 +13,7 @@ from twinlog.wire.produce import (
     MarkerRun,
     PartitionBatch,
     Produced,
+    decode_produce_answer,
     decode_produced,
     encode_markers,
     encode_produce,
@@ -78,6 +79,15 @@ def test_accepted_answers_are_read_in_every_version(version: int) -> None:
         ("a", 3): Produced(0, 7, ""),
         ("b", 1): Produced(0, 2**40, ""),
     }
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("code", [0, 45])
+def test_throttle_time_counts_where_the_broker_has_not_waited_itself(version: int, code: int) -> None:
+    """Since version 6 the broker throttles behind its answer (KIP-219); whichever way the answer is read."""
+    answer = decode_produce_answer(version, _response({"a": [(0, code, 100, None)]}, version))
+    assert answer.throttle_ms == (7 if version >= 6 else 0)
+    assert answer.partitions["a", 0].code == code
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
+from zlib import crc32
 
 from kafka.protocol.consumer.fetch import FetchRequest, FetchResponse
 
@@ -35,11 +36,12 @@ from twinlog.relay.fetch_request import (
     redirected,
     refusal_of,
 )
-from twinlog.relay.fetch_session import FetchSession, Plan, alone
+from twinlog.relay.fetch_session import FetchPlan, FetchSession, alone
 from twinlog.relay.inbox import Inbox, tail_of
 from twinlog.relay.lookups import Lookups
 from twinlog.relay.pace import Pace
 from twinlog.relay.progress import FetchRefused, Progress
+from twinlog.relay.quota import Quota
 from twinlog.wire import codes
 from twinlog.wire.cluster import Cluster
 from twinlog.wire.codes import code_name
@@ -55,11 +57,15 @@ SESSION_LOST: Final = {
 # How long a partition may get nothing while others do, before it is asked for by itself, and how many are at once.
 STARVED_S: Final = 0.25
 ALONE_AT_ONCE: Final = 20
+# From this version on a broker throttles behind its answer, not before it (KIP-219).
+FIRST_THROTTLED_BEHIND: Final = 8
+# A pause that lasts is told, but not each of them.
+TELL_THROTTLE_S, TELL_AGAIN_S = 1.0, 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class FetchSettings:
-    """The mirror's fetch configs; sizes in bytes, times in milliseconds."""
+    """The mirror's fetch configs; sizes in bytes, times in milliseconds; `fetchers` is a number a source broker."""
 
     wait_max_ms: int = 500
     min_bytes: int = 1
@@ -67,6 +73,8 @@ class FetchSettings:
     response_max_bytes: int = 10_485_760
     timeout_ms: int = 30_000
     backoff_ms: int = 1_000
+    fetchers: int = 1
+    receive_buffer_bytes: int = -1
 
 
 class Fetcher:
@@ -80,9 +88,11 @@ class Fetcher:
         client_id: str,
         settings: FetchSettings,
         share: Share,
+        quota: Quota | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.share = share
+        self.quota = quota or Quota(settings.response_max_bytes)
         self.rounds = 0
         self._cluster = cluster
         self._node = node
@@ -97,6 +107,8 @@ class Fetcher:
         self._session = FetchSession()
         self._pace = Pace(settings.wait_max_ms)
         self._leader_only = False
+        self._throttle_told_at = float("-inf")
+        self._connection: Connection | None = None
 
     def __repr__(self) -> str:
         return f"Fetcher(broker {self._node}, {self._client_id}, {len(self._inboxes)} partitions)"
@@ -134,7 +146,12 @@ class Fetcher:
                 self._changed.clear()
                 await self._changed.wait()
                 continue
-            window = await self.share.room(self._settings.response_max_bytes)
+            throttled_s = self.quota.wait_s(self._clock())
+            if throttled_s:
+                # The broker reads nothing more of the connection until then.
+                await asyncio.sleep(throttled_s)
+                continue
+            window = await self.share.room(min(self._settings.response_max_bytes, self.quota.most_bytes))
             try:
                 await self._round(window)
             except TwinlogError as error:
@@ -148,6 +165,9 @@ class Fetcher:
 
     async def _round(self, window_bytes: int) -> None:
         connection = await self._cluster.lane(self._node, self._client_id, client_id=self._client_id)
+        if connection is not self._connection:
+            self._connection = connection
+            connection.raise_receive_buffer(self._settings.receive_buffer_bytes)
         wanted = [inbox for inbox in self._inboxes.values() if inbox.has_room]
         if not wanted:
             return
@@ -161,7 +181,12 @@ class Fetcher:
             return
         told = partitions_of(answer, self._names)
         quiet = not any(data.records for _, data in told)
-        if not plan.full and not answer.throttle_time_ms:
+        size = sum(len(data.records or b"") for _, data in told)
+        self._note_throttle(answer.throttle_time_ms if version >= FIRST_THROTTLED_BEHIND else 0, size)
+        if answer.throttle_time_ms and not told:
+            # The broker holds everything back, whatever there is.
+            return
+        if not plan.full:
             _as_before(wanted)
         self._deliver(told, asked, next(iter(plan.asks), None) if plan.full else None, quiet=quiet)
         if plan.alone:
@@ -172,9 +197,17 @@ class Fetcher:
         if self._pace.pause_s:
             await asyncio.sleep(self._pace.pause_s)
 
+    def _note_throttle(self, throttle_ms: int, size: int) -> None:
+        now = self._clock()
+        self.quota.answered(throttle_ms, now, size=size)
+        wait_s = self.quota.wait_s(now)
+        if wait_s >= TELL_THROTTLE_S and now - self._throttle_told_at >= TELL_AGAIN_S:
+            self._throttle_told_at = now
+            log.warning("source broker %d throttles client %s for %.1f s", self._node, self._client_id, wait_s)
+
     # Asking
 
-    def _plan(self, connection: Connection, wanted: list[Inbox]) -> tuple[Plan, int]:
+    def _plan(self, connection: Connection, wanted: list[Inbox]) -> tuple[FetchPlan, int]:
         by_id = not self._leader_only and all(inbox.topic_id is not None and inbox.topic_id.int for inbox in wanted)
         newest = NEWEST_FETCH if by_id else FETCH_WITH_IDS - 1
         version = connection.version_of(
@@ -200,7 +233,7 @@ class Fetcher:
         return sorted(left_out, key=lambda inbox: since[inbox.where])[:ALONE_AT_ONCE]
 
     async def _ask(
-        self, connection: Connection, plan: Plan, version: int, *, wait_ms: int, max_bytes: int
+        self, connection: Connection, plan: FetchPlan, version: int, *, wait_ms: int, max_bytes: int
     ) -> FetchResponse | None:
         """The answer, or None where the session is over: the next request begins another one."""
         settings = self._settings
@@ -275,6 +308,11 @@ def _as_before(asked: Sequence[Inbox]) -> None:
         inbox.figures.told_at = now
 
 
+def _spread(where: TopicPartition, fetchers: int) -> int:
+    """Which of so many fetchers reads a partition: those of one topic go round, topics begin at different ones."""
+    return (crc32(where.topic.encode()) + where.partition) % fetchers
+
+
 class Source:
     """All fetchers of one mirror in this worker."""
 
@@ -285,6 +323,7 @@ class Source:
         self._mirror = mirror
         self._budget = budget
         self._fetchers: dict[tuple[int, str], tuple[Fetcher, asyncio.Task[None]]] = {}
+        self._quotas: dict[tuple[int, str], Quota] = {}
 
     def __repr__(self) -> str:
         return f"Source({self._mirror}, {len(self._fetchers)} fetchers)"
@@ -299,13 +338,19 @@ class Source:
         """How many fetchers have ended although they have partitions."""
         return sum(task.done() and not fetcher.idle for fetcher, task in self._fetchers.values())
 
+    @property
+    def throttled_ms(self) -> int:
+        """For how long the source's brokers have throttled the fetchers so far, in milliseconds, over all of them."""
+        return sum(quota.throttled_ms for quota in self._quotas.values())
+
     async def subscribe(self, progress: Progress, *, topic_id: UUID | None, destination_leader: int) -> Inbox:
         """Begin to read where `progress` stands; the inbox fills by itself.
 
         Raises RefreshLeader where the partition has no leader.
         """
         leader = await self.cluster.find_leader(progress.where, refresh=True)
-        fetcher = self._fetcher(leader.node, f"broker-{destination_leader}-fetcher-0-mirror-{self._mirror}")
+        number = _spread(progress.where, self.settings.fetchers)
+        fetcher = self._fetcher(leader.node, f"broker-{destination_leader}-fetcher-{number}-mirror-{self._mirror}")
         inbox = Inbox(
             progress.where,
             progress.position,
@@ -325,7 +370,8 @@ class Source:
         if fetcher is not None:
             self._budget.close(fetcher.share)
         share = self._budget.share()
-        fetcher = Fetcher(self.cluster, node, client_id=client_id, settings=self.settings, share=share)
+        quota = self._quotas.setdefault(key, Quota(self.settings.response_max_bytes))
+        fetcher = Fetcher(self.cluster, node, client_id=client_id, settings=self.settings, share=share, quota=quota)
         self._fetchers[key] = (fetcher, asyncio.create_task(fetcher.run(), name=f"fetch {key}"))
         return fetcher
 

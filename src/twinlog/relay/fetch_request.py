@@ -10,7 +10,7 @@ from kafka.protocol.consumer.fetch import FetchRequest, FetchResponse
 from twinlog.batch.scan import Aborted
 from twinlog.names import TopicPartition
 from twinlog.relay.decide import DIVERGED
-from twinlog.relay.fetch_session import Ask, Plan
+from twinlog.relay.fetch_session import Ask, FetchPlan
 from twinlog.relay.progress import Chunk, FetchRefused
 from twinlog.wire.codes import code_name
 
@@ -25,7 +25,7 @@ PartitionData = FetchResponse.FetchableTopicResponse.PartitionData
 
 
 def fetch_request(
-    plan: Plan, *, wait_ms: int, min_bytes: int, max_bytes: int, partition_max_bytes: int
+    plan: FetchPlan, *, wait_ms: int, min_bytes: int, max_bytes: int, partition_max_bytes: int
 ) -> FetchRequest:
     """Build the request for a plan, read_committed; the order of the partitions is kept, it decides who comes first."""
     return FetchRequest(

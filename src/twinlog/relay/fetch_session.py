@@ -37,7 +37,7 @@ class Ask(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class FetchPlan:
     """One request: `asks` go into it, `forget` are left out from now on; `full` where it names all partitions."""
 
     session_id: int
@@ -52,9 +52,9 @@ class Plan:
         return self.epoch == WITHOUT_SESSION
 
 
-def alone(asks: Mapping[TopicPartition, Ask]) -> Plan:
+def alone(asks: Mapping[TopicPartition, Ask]) -> FetchPlan:
     """A request outside of any session, which it does not disturb."""
-    return Plan(NO_SESSION, WITHOUT_SESSION, asks, {}, full=True)
+    return FetchPlan(NO_SESSION, WITHOUT_SESSION, asks, {}, full=True)
 
 
 class FetchSession:
@@ -75,7 +75,7 @@ class FetchSession:
         """Whether the next request is an incremental one."""
         return self._epoch != NEW_EPOCH
 
-    def plan(self, wanted: Mapping[TopicPartition, Ask], *, by_id: bool, now: float) -> Plan:
+    def plan(self, wanted: Mapping[TopicPartition, Ask], *, by_id: bool, now: float) -> FetchPlan:
         """What to ask, so that the broker reads exactly `wanted`; `now` in monotonic seconds.
 
         Parameters: `by_id` says whether the request's version names topics by id; a session is bound to one way.
@@ -86,12 +86,12 @@ class FetchSession:
                 forget = {}
                 if len(self._told) + sum(where not in self._told for where in asks) > len(wanted):
                     forget = {where: ask for where, ask in self._told.items() if where not in wanted}
-                return Plan(self._id, self._epoch, asks, forget, full=False)
+                return FetchPlan(self._id, self._epoch, asks, forget, full=False)
         self._by_id, self._began = by_id, now
         # Names the former session, if there is one: the broker then closes it.
-        return Plan(self._id, NEW_EPOCH, wanted, {}, full=True)
+        return FetchPlan(self._id, NEW_EPOCH, wanted, {}, full=True)
 
-    def answered(self, plan: Plan, session_id: int) -> bool:
+    def answered(self, plan: FetchPlan, session_id: int) -> bool:
         """Take in that `plan` was carried out; False where the answer does not belong to it."""
         if plan.full:
             self._id = session_id

@@ -17,6 +17,8 @@ PRODUCE, WRITE_TXN_MARKERS = 0, 27
 # 12 and up speak the transaction protocol of KIP-890, in which a produce may open a transaction by itself.
 NEWEST_PRODUCE = 11
 FIRST_FLEXIBLE_PRODUCE, FIRST_FLEXIBLE_MARKERS = 9, 1
+# From this version on a broker throttles behind its answer, not before it.
+FIRST_THROTTLED_BEHIND = 6
 NEWEST_MARKERS = 1
 
 Buffer = bytes | memoryview
@@ -160,19 +162,31 @@ class Produced(NamedTuple):
     message: str
 
 
+class ProduceAnswer(NamedTuple):
+    """A broker's answer to one Produce request, by (topic, partition), and for how long it throttles from now on."""
+
+    partitions: dict[tuple[str, int], Produced]
+    throttle_ms: int = 0
+
+
 def decode_produced(version: int, view: memoryview) -> dict[tuple[str, int], Produced]:
     """The answers of a Produce response, by (topic, partition)."""
+    return decode_produce_answer(version, view).partitions
+
+
+def decode_produce_answer(version: int, view: memoryview) -> ProduceAnswer:
+    """A Produce response; its throttle time counts only where the broker has not waited itself (KIP-219)."""
     if version >= FIRST_FLEXIBLE_PRODUCE:
         accepted = _decode_accepted(view)
         if accepted is not None:
-            return accepted
+            return ProduceAnswer(accepted, *_I32.unpack_from(view, len(view) - _RESPONSE_END))
     answer = ProduceResponse.decode(view, version=version)
     found: dict[tuple[str, int], Produced] = {}
     for topic in answer.responses:
         for part in topic.partition_responses:
             message = getattr(part, "error_message", None) or ""
             found[topic.name, part.index] = Produced(part.error_code, part.base_offset, message)
-    return found
+    return ProduceAnswer(found, answer.throttle_time_ms if version >= FIRST_THROTTLED_BEHIND else 0)
 
 
 # One partition of a response, versions 9 to 11: index, error code, base offset, append time, log start; then a byte
