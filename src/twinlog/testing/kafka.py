@@ -54,6 +54,8 @@ DEFAULTS = {
     "broker.heartbeat.interval.ms": "500",
     "broker.session.timeout.ms": "4000",  # when a killed broker is given up, and may register again
     "controlled.shutdown.retry.backoff.ms": "500",
+    "log.retention.ms": "-1",  # tests write records of years ago, which would be gone half a minute after the start
+    "quota.window.num": "3",  # a quota's mean is over 2 s, not over 10 s; without quotas it means nothing
 }
 
 
