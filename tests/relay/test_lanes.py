@@ -14,7 +14,7 @@ from twinlog.relay.lease import Lease
 from twinlog.relay.progress import Accepted, Answer, Displaced, LeaseLost, Refused, Send, Unknown
 from twinlog.relay.window import Window
 from twinlog.wire.metadata import Leader
-from twinlog.wire.produce import Produced
+from twinlog.wire.produce import ProduceAnswer, Produced
 
 ORDERS = TopicPartition("orders", 0)
 BILLS = TopicPartition("bills", 1)
@@ -46,10 +46,11 @@ class FakeConnection:
             if not future.done():
                 future.set_exception(ConnectionLost("reset"))
 
-    def answer(self, number: int, **codes_or_offsets: Produced) -> None:
+    def answer(self, number: int, *, throttle_ms: int = 0, **codes_or_offsets: Produced) -> None:
         """Answer request `number`; keys are topic names."""
         partitions = {"orders": 0, "bills": 1}
-        self.sent[number][1].set_result({(t, partitions[t]): p for t, p in codes_or_offsets.items()})
+        told = {(t, partitions[t]): p for t, p in codes_or_offsets.items()}
+        self.sent[number][1].set_result(ProduceAnswer(told, throttle_ms))
 
 
 @pytest.fixture
@@ -142,8 +143,10 @@ async def test_requests_are_bounded_in_bytes(lane: Any, lease: Lease) -> None:
         for tp in (ORDERS, BILLS)
     ]
     await _turns()
-    assert len(broker.sent) == 2
+    assert len(broker.sent) == 1
     broker.answer(0, orders=_ok(0))
+    await _turns()
+    assert len(broker.sent) == 2
     broker.answer(1, bills=_ok(0))
     await asyncio.gather(*jobs)
 
@@ -431,6 +434,24 @@ async def test_different_acks_share_no_request(lane: Any, lease: Lease) -> None:
     broker.answer(0, orders=_ok(0))
     broker.answer(1, bills=_ok(0))
     assert await asyncio.gather(*jobs) == [Accepted(), Accepted()]
+
+
+async def test_nothing_goes_behind_a_request_that_waits_for_replicas(lane: Any, lease: Lease) -> None:
+    """A broker would carry it out late, perhaps when this worker is long dead and another has taken over."""
+    data, broker = lane
+    sure = _sends(0, 1)[0]._replace(acks_all=True)
+    waits = asyncio.create_task(_append(data, DataLine(ORDERS, lease, _window()), (sure,)))
+    await _turns()
+    other = asyncio.create_task(_append(data, DataLine(BILLS, lease), _sends(0, 3)))
+    await _turns()
+    assert _acks(broker) == [-1]
+    broker.answer(0, orders=_ok(0))
+    assert await waits == Accepted()
+    await _turns()
+    assert len(broker.sent) == 4
+    for number in range(3):
+        broker.answer(1 + number, bills=_ok(number))
+    assert await other == Accepted()
 
 
 def broker_next(broker: FakeConnection, topic: str, before: int) -> int:

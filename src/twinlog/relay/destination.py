@@ -6,12 +6,13 @@ from functools import partial
 
 from twinlog.errors import TwinlogError
 from twinlog.names import TopicPartition
-from twinlog.relay.lanes import DataLane, DataLine, answered
+from twinlog.relay.lanes import DataLane, DataLine, answered, lane_quota
 from twinlog.relay.lease import Lease
 from twinlog.relay.longrun import LONG_RUN, LongRun
 from twinlog.relay.lookups import Lookups
 from twinlog.relay.markers import MarkerJob, MarkerLane
 from twinlog.relay.progress import Accepted, Answer, BlankStep, DataStep, Plan, Send, Unknown
+from twinlog.relay.quota import Quota
 from twinlog.relay.spread import Spread
 from twinlog.relay.stream import Route, Stream
 from twinlog.relay.watermarks import Watermarks
@@ -21,6 +22,8 @@ from twinlog.wire.metadata import Leader
 
 # A broker handles one request a connection at a time, so markers of many partitions go over several connections.
 DATA_LANES, MARKER_LANES = 2, 4
+# The same for all workers, so that a quota can be set on it; not that of the connections that keep the lease.
+DATA_CLIENT_ID = "twinlog-data"
 
 
 class Destination:
@@ -34,9 +37,16 @@ class Destination:
         self._data_spread, self._marker_spread = Spread(DATA_LANES), Spread(MARKER_LANES)
         self._data: dict[tuple[int, int], DataLane] = {}
         self._markers: dict[tuple[int, int], MarkerLane] = {}
+        # By lane, and kept when its connection is replaced: what was learnt of the broker's quota still holds.
+        self._quotas: dict[tuple[int, int], Quota] = {}
 
     def __repr__(self) -> str:
         return f"Destination({len(self._data)} data lanes, {len(self._markers)} marker lanes)"
+
+    @property
+    def throttled_ms(self) -> int:
+        """For how long the brokers have throttled the data lanes so far, in milliseconds, over all of them."""
+        return sum(quota.throttled_ms for quota in self._quotas.values())
 
     def open_route(self, where: TopicPartition, leader: Leader, lease: Lease, position: int) -> Route:
         """How a stream that begins at `position` reaches `leader`; to be closed with the stream."""
@@ -112,8 +122,8 @@ class Destination:
         return answer
 
     async def _blanks(self, stream: Stream, step: BlankStep) -> Answer:
-        if step.count >= LONG_RUN:
-            return await LongRun(self.cluster, stream, step, write_markers=partial(self.markers, stream)).write()
+        if step.at_once or step.count >= LONG_RUN:
+            return await LongRun(self.lookups, stream, step, write_markers=partial(self.markers, stream)).write()
         return await self.markers(stream, step)
 
     async def markers(self, stream: Stream, step: BlankStep, coordinator_epoch: int = 0) -> Answer:
@@ -141,10 +151,11 @@ class Destination:
         lane = self._data.get(key)
         if lane is not None and not lane.closed:
             return lane
-        connection = await self.cluster.lane(key[0], f"data-{key[1]}")
+        connection = await self.cluster.lane(key[0], f"data-{key[1]}", client_id=DATA_CLIENT_ID)
         lane = self._data.get(key)
         if lane is None or lane.closed:
-            lane = self._data[key] = DataLane(connection, timeout_s=self.timeout_s)
+            quota = self._quotas.setdefault(key, lane_quota())
+            lane = self._data[key] = DataLane(connection, timeout_s=self.timeout_s, quota=quota)
         return lane
 
     async def _marker_lane(self, stream: Stream) -> MarkerLane:

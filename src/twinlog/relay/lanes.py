@@ -15,6 +15,7 @@ from twinlog.errors import TwinlogError
 from twinlog.names import TopicPartition
 from twinlog.relay.lease import Lease
 from twinlog.relay.progress import Accepted, Answer, Displaced, LeaseLost, Refused, Send, Unknown
+from twinlog.relay.quota import Quota
 from twinlog.relay.window import Window
 from twinlog.wire import codes
 from twinlog.wire.connection import Connection
@@ -22,8 +23,9 @@ from twinlog.wire.produce import (
     NEWEST_PRODUCE,
     PRODUCE,
     PartitionBatch,
+    ProduceAnswer,
     Produced,
-    decode_produced,
+    decode_produce_answer,
     encode_produce,
 )
 from twinlog.wire.retry import ANSWER_SLACK_S
@@ -189,12 +191,13 @@ Flight = list[tuple[DataLine, Send]]
 class DataLane:
     """Sends what the lines give it over one connection, in order within each partition."""
 
-    def __init__(self, connection: Connection, *, timeout_s: float) -> None:
+    def __init__(self, connection: Connection, *, timeout_s: float, quota: Quota | None = None) -> None:
         self._connection = connection
         self._timeout_s = timeout_s
+        self._quota = quota or lane_quota()
         self._version = connection.version_of(ProduceRequest, NEWEST_PRODUCE)
         self._ready: deque[DataLine] = deque()
-        self._in_flight = 0
+        self._in_flight = self._bytes_in_flight = self._held = 0
         self._filling = False
         self._loop = asyncio.get_running_loop()
 
@@ -242,16 +245,34 @@ class DataLane:
 
     def _fill(self) -> None:
         self._filling = False
-        while self._ready and self._in_flight < MAX_IN_FLIGHT:
+        muted_s = self._quota.wait_s(self._loop.time())
+        if muted_s and self._ready:
+            self._filling = True
+            self._loop.call_later(muted_s, self._fill)
+            return
+        while self._ready and self._has_room():
             flight, acks = self._gather()
             if flight:
                 self._send(flight, acks)
+
+    def _has_room(self) -> bool:
+        """Under a quota little at a time, and nothing behind a request that waits for replicas.
+
+        A broker handles what comes behind such a request only once that is answered. An owner that dies or freezes
+        would leave requests there for up to half a minute, to be carried out behind its successor's back.
+        """
+        if self._held:
+            return False
+        if self._in_flight and self._bytes_in_flight >= self._quota.most_bytes:
+            return False
+        return self._in_flight < MAX_IN_FLIGHT
 
     def _gather(self) -> tuple[Flight, int]:
         """The next batch of each ready partition that wants the same `acks`, up to the size of a request."""
         flight: Flight = []
         others: list[DataLine] = []
         size = acks = 0
+        most_bytes = min(REQUEST_BYTES, self._quota.most_bytes)
         for _ in range(len(self._ready)):
             line = self._ready.popleft()
             if not line.may_send() or not line.lease.valid():
@@ -261,7 +282,7 @@ class DataLane:
             if flight and wanted != acks:
                 others.append(line)
                 continue
-            if flight and size + next_size > REQUEST_BYTES:
+            if flight and size + next_size > most_bytes:
                 self._ready.appendleft(line)
                 break
             line.queued = False
@@ -284,27 +305,33 @@ class DataLane:
         chunks = encode_produce(self._version, _by_topic(flight), acks=acks, timeout_ms=int(self._timeout_s * 1000))
         try:
             answer = self._connection.submit_frame(
-                PRODUCE, self._version, chunks, partial(decode_produced, self._version)
+                PRODUCE, self._version, chunks, partial(decode_produce_answer, self._version)
             )
         except TwinlogError as error:
             self._answered_unknown(flight, str(error))
             return
+        waits_for_replicas = acks == ACKS_ALL and any(line.window is not None for line, _ in flight)
         self._in_flight += 1
+        self._held += waits_for_replicas
+        self._bytes_in_flight += _size(flight)
         # The broker itself answers within timeout_ms; only a dead or frozen one does not.
-        timer = self._loop.call_later(self._timeout_s + ANSWER_SLACK_S, self._connection.reset)
-        answer.add_done_callback(partial(self._done, flight, timer.cancel))
+        watch = _Watch(self._timeout_s + ANSWER_SLACK_S, self._quota, self._connection.reset)
+        answer.add_done_callback(partial(self._done, flight, watch, waits_for_replicas))
 
-    def _done(
-        self, flight: Flight, cancel_timer: Callable[[], None], answer: asyncio.Future[dict[tuple[str, int], Produced]]
-    ) -> None:
-        cancel_timer()
+    def _done(self, flight: Flight, watch: "_Watch", held: bool, answer: asyncio.Future[ProduceAnswer]) -> None:  # noqa: FBT001  # bound by partial
+        watch.end()
+        under_way = self._bytes_in_flight
         self._in_flight -= 1
+        self._held -= held
+        self._bytes_in_flight -= _size(flight)
         if answer.cancelled():
             self._answered_unknown(flight, "the request was cancelled")
         elif (error := answer.exception()) is not None:
             self._answered_unknown(flight, str(error))
         else:
-            self._answered(flight, answer.result())
+            told = answer.result()
+            self._quota.answered(told.throttle_ms, self._loop.time(), size=under_way)
+            self._answered(flight, told.partitions)
         self._fill_soon()
 
     def _answered(self, flight: Flight, produced: dict[tuple[str, int], Produced]) -> None:
@@ -328,6 +355,34 @@ class DataLane:
         self._offer(line)
 
 
+def lane_quota() -> Quota:
+    """What a lane learns of its broker's quota."""
+    return Quota(MAX_IN_FLIGHT * REQUEST_BYTES)
+
+
+class _Watch:
+    """Ends a connection whose broker owes an answer for too long; the time for which it throttles does not count."""
+
+    def __init__(self, within_s: float, quota: Quota, overdue: Callable[[], None]) -> None:
+        self._quota = quota
+        self._overdue = overdue
+        self._throttled_s = quota.throttled_s
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(within_s, self._look)
+
+    def _look(self) -> None:
+        more_s = self._quota.throttled_s - self._throttled_s
+        self._throttled_s = self._quota.throttled_s
+        if more_s > 0:
+            self._timer = self._loop.call_later(more_s, self._look)
+        else:
+            self._overdue()
+
+    def end(self) -> None:
+        """The answer is there."""
+        self._timer.cancel()
+
+
 async def answered(line: DataLine, done: asyncio.Future[Answer]) -> Answer:
     """What became of what `DataLane.begin` was given; cancelled, nothing more of the line is sent."""
     try:
@@ -336,6 +391,10 @@ async def answered(line: DataLine, done: asyncio.Future[Answer]) -> Answer:
         # What is under way cannot be called back, but nothing more of this line may follow it.
         line.give_up()
         raise
+
+
+def _size(flight: Flight) -> int:
+    return sum(send.batch.size for _, send in flight)
 
 
 def _by_topic(flight: Iterable[tuple[DataLine, Send]]) -> list[tuple[str, list[PartitionBatch]]]:
