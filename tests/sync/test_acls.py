@@ -300,6 +300,12 @@ def test_a_prefix_that_covers_a_closed_topic_is_given_for_the_stopped_one_alone(
     assert last == Giving(tuple(held), (), ())
 
 
+def test_a_topic_that_another_mirror_has_closed_again_is_not_opened() -> None:
+    """Stopped here, and started by another mirror before its ACLs were given: they stay held back."""
+    held = [acl("a", "WRITE")]
+    assert give(held, ["a"], ["a"], Names(["a"])) == Giving((), tuple(held), ("a",))
+
+
 def test_rights_on_the_cluster_wait_for_the_last_topic() -> None:
     """They cannot be given for one topic alone."""
     held = [acl("kafka-cluster", "ALTER", resource_type="CLUSTER")]

@@ -15,7 +15,7 @@ from twinlog.config.mirror import MirrorConfig
 from twinlog.control.commands import Handled
 from twinlog.control.image import Image
 from twinlog.control.records import SkippedRecord
-from twinlog.errors import TwinlogError
+from twinlog.errors import BadInput, TwinlogError
 from twinlog.state.log import StateLog
 from twinlog.sync import acls
 from twinlog.sync.acl_change import create
@@ -49,9 +49,13 @@ async def give(log: StateLog, image: Image, result: StopMirrorTopicsResult) -> S
         return result
     try:
         refused = await create(log.cluster, giving.create, timeout_s=GIVE_WITHIN_S)
-        await _forget(log, record, giving)
     except TwinlogError as error:
         return replace(result, notes=(*result.notes, _not_given(giving, str(error), idle=idle)))
+    try:
+        await _forget(log, record, giving)
+    except TwinlogError as error:
+        said = f"Note: the ACLs were given, but that could not be noted, so a worker gives them once more: {error}"
+        result = replace(result, notes=(*result.notes, said))
     given = tuple(str(acl) for acl in giving.create if acl not in refused)
     notes = tuple(f"Warning: the ACL '{acl}' was not given: {error}" for acl, error in refused.items())
     return replace(result, acls=given, notes=(*result.notes, *notes))
@@ -75,6 +79,11 @@ async def _forget(log: StateLog, record: SkippedRecord, giving: Giving) -> None:
 
 
 def _gives(image: Image, mirror: str) -> bool:
-    configs = image.mirrors[mirror].configs
-    mode = MirrorConfig.from_properties(configs, f"the configs of mirror {mirror}").acls_sync_mode
-    return mode is not AclsSyncMode.OFF
+    stored = image.mirrors.get(mirror)
+    if stored is None:
+        return False
+    try:
+        config = MirrorConfig.from_properties(stored.configs, f"the configs of mirror {mirror}")
+    except BadInput:
+        return False
+    return config.acls_sync_mode is not AclsSyncMode.OFF

@@ -252,6 +252,10 @@ class _Starting:
         self, states: tuple[Image | str, Image], topics: Sequence[TopicInfo], ours: dict[str, TopicInfo]
     ) -> dict[str, UUID]:
         """Make or adjust the destination topics; returns the ids of those that are ready."""
+        # Before anything is deleted: what cannot be made anew must stay.
+        settings = await self._settings(topics)
+        defaults = await sync_configs.read_defaults(self._cluster)
+        topics = [topic for topic in topics if topic.name not in self._failed]
         spans = await self._spans(topics, ours)
         both = [(topic, ours[topic.name]) for topic in topics if topic.name in ours]
         for name, diverged in (await find_diverged((self._source, self._cluster), states, both, spans[1])).items():
@@ -259,8 +263,6 @@ class _Starting:
         topics = self._checked(states[1], [topic for topic in topics if topic.name not in self._failed], ours, spans)
         if not topics or self._request.dry_run:
             return {}
-        defaults = await sync_configs.read_defaults(self._cluster)
-        settings = await sync_configs.read_source(self._source, [topic.name for topic in topics])
         gate = asyncio.Semaphore(AT_ONCE)
         together = [topic for topic in topics if topic.name not in ours and topic.name not in self._recreated]
         made = await self._create_together(together, settings, defaults)
@@ -271,6 +273,13 @@ class _Starting:
 
         rest = await asyncio.gather(*(one(topic) for topic in topics if topic.name not in made))
         return made | {name: found for name, found in rest if found is not None}
+
+    async def _settings(self, topics: Sequence[TopicInfo]) -> dict[str, SourceConfigs]:
+        """The configs of the source's topics; a topic whose configs may not be read has failed."""
+        found = await sync_configs.read_source(self._source, [topic.name for topic in topics])
+        refused = {name: read for name, read in found.items() if isinstance(read, TwinlogError)}
+        self._failed |= refused
+        return {name: read for name, read in found.items() if isinstance(read, SourceConfigs)}
 
     async def _diverged(
         self,
@@ -369,12 +378,10 @@ class _Starting:
         self,
         topic: TopicInfo,
         existing: TopicInfo | None,
-        settings: SourceConfigs | AuthorizationFailed,
+        settings: SourceConfigs,
         defaults: DestinationDefaults,
     ) -> UUID | None:
         try:
-            if isinstance(settings, AuthorizationFailed):
-                raise settings
             if existing is None:
                 return await self._create(topic, settings, defaults)
             factor = min(len(part.replicas) for part in existing.partitions.values())

@@ -315,7 +315,8 @@ def give(held: Sequence[Acl], held_for: Collection[str], stopped: Collection[str
     """
     create: list[Acl] = []
     left: list[Acl] = []
-    done = Names(due(held, held_for, stopped))
+    # One that another mirror has closed meanwhile stays as it is.
+    done = Names(topic for topic in due(held, held_for, stopped) if topic not in closed)
     for acl in held:
         opened = _topics_of(acl, done)
         if not opened:
