@@ -73,7 +73,7 @@ def test_bytes_are_as_people_read_them() -> None:
     assert encode(record) == (
         b'["partition","m","t",3]',
         '{"checked_offset":-1,"configs_before":"","destination_topic_id":"AAAAAAAAAAAAAAAAAAAAAA","error":"müde",'
-        '"filled_to":-1,"last_filling":-1,"last_mirrored_offset":-1,'
+        '"filled_to":-1,"first_offset":-1,"last_filling":-1,"last_mirrored_offset":-1,'
         '"long_runs":false,"previous_state":"UNKNOWN","producer_epoch":-1,"producer_id":-1,"recoveries":0,"retry_attempt":-1,'
         '"source_topic_id":"AAAAAAAAAAAAAAAAAAAAAA","spare_producer_id":-1,"state":"FAILED","version":0}'.encode(),
     )

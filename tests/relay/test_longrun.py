@@ -1,17 +1,20 @@
 """What a long run of blanks does when its worker is frozen, or the destination has no leader for a while."""
 
-import asyncio
+import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from twinlog.errors import RetryLater
 from twinlog.names import TopicPartition
-from twinlog.relay import longrun
+from twinlog.relay import longrun, lookups
 from twinlog.relay.lanes import DataLine
 from twinlog.relay.lease import Lease
 from twinlog.relay.longrun import LONG_RUN, LongRun
+from twinlog.relay.lookups import Lookups
 from twinlog.relay.progress import Accepted, BlankStep, Displaced
+from twinlog.relay.settle import settled_end
 from twinlog.relay.stream import Route, Stream
 from twinlog.wire.metadata import Leader
 from twinlog.wire.ops import Producer
@@ -34,9 +37,9 @@ def _run(before_long_run: Any, now: list[float]) -> LongRun:
         before_long_run,
         Route(1, DataLine(WHERE, lease), 0, 0),
     )
-    cluster: Any = None
+    asked: Any = SimpleNamespace(cluster=None)
     markers: Any = None
-    return LongRun(cluster, stream, BlankStep(100, LONG_RUN, 7, 3, probe=False), write_markers=markers)
+    return LongRun(asked, stream, BlankStep(100, LONG_RUN, 7, 3, probe=False), write_markers=markers)
 
 
 async def test_worker_frozen_before_its_transaction_leaves_nothing_that_aborts_later(
@@ -70,9 +73,7 @@ async def test_log_end_that_nobody_tells_is_no_log_end(monkeypatch: pytest.Monke
     async def leaderless(*_: Any, **__: Any) -> dict[TopicPartition, ListedOffset]:
         return {WHERE: ListedOffset(-1, error=5)}
 
-    async def nothing(_epoch: int) -> None:
-        return None
-
-    monkeypatch.setattr(longrun, "list_offsets", leaderless)
-    with pytest.raises((RetryLater, TimeoutError)):
-        await asyncio.wait_for(_run(nothing, [0.0])._stable_end(), 3)
+    monkeypatch.setattr(lookups, "list_offsets", leaderless)
+    cluster: Any = None
+    with pytest.raises(RetryLater):
+        await settled_end(Lookups(cluster), WHERE, time.monotonic, still_s=0.5, within_s=3.0)

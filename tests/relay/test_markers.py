@@ -176,6 +176,13 @@ async def test_refusal_of_a_single_marker_is_told(lane: Any, lease: Lease) -> No
     assert await markers.append(_job(ORDERS, 1, lease)) == Refused(31, 100)
 
 
+async def test_a_missing_right_refuses_a_whole_run(lane: Any, lease: Lease) -> None:
+    """It is checked before any marker is written, so nothing is unknown, however many there are."""
+    markers, leader = lane
+    leader.code = 31
+    assert await markers.append(_job(ORDERS, 7, lease)) == Refused(31, 100)
+
+
 async def test_other_errors_are_unknown(lane: Any, lease: Lease) -> None:
     """A leader that was deposed may have appended."""
     markers, leader = lane

@@ -14,9 +14,11 @@ from twinlog.relay.decide import Terms
 from twinlog.relay.lanes import DataLine
 from twinlog.relay.lease import Lease
 from twinlog.relay.partition import Claim, PartitionRelay
+from twinlog.relay.prefix import Filled
 from twinlog.relay.progress import Progress
 from twinlog.relay.stream import Route
-from twinlog.relay.takeover import Known, TopicIds
+from twinlog.relay.takeover import Known
+from twinlog.relay.topic_ids import TopicIds
 from twinlog.relay.window import Window
 from twinlog.wire.metadata import Leader
 
@@ -109,3 +111,37 @@ async def test_lease_lost_at_a_takeover_leaves_what_was_confirmed_as_it_was(monk
     relay._remember()
     assert relay.confirmed == 100
     assert relay._known.checked_offset == 100
+
+
+@pytest.mark.parametrize("closed_off", [True, False])
+async def test_what_a_next_owner_has_to_know_of_filler_is_stored_before(
+    monkeypatch: pytest.MonkeyPatch, *, closed_off: bool
+) -> None:
+    """Where it leads to; and behind it that nothing is open, where a transaction of ours has closed all that was."""
+    told: list[Any] = []
+
+    class Remembers:
+        async def fills(self, first: int) -> None:
+            told.append(("fills", first))
+
+        async def closed_off(self, progress: Progress) -> None:
+            told.append(("closed off", progress.position))
+
+    async def filling(*_: Any, hidden: bool) -> Filled:
+        told.append(("hidden", hidden))
+        return Filled(Progress(WHERE, 50, 7, 0, 0, 0), closed_off)
+
+    monkeypatch.setattr(partition_module, "fill_prefix", filling)
+    lease = Lease(time.monotonic, 60.0)
+    lease.renewed(time.monotonic())
+    side: Any = _Side()
+    ledger: Any = Remembers()
+    known = Known(producer_id=7, long_runs=True)
+    claim = Claim(WHERE, UUID(int=1), UUID(int=2), "fill", known, True, False, 1 << 20, Terms(may_blank=False), 0)
+    relay = PartitionRelay(claim, source=side, destination=side, lease=lease, ledger=ledger)
+    unused: Any = None
+    progress = await relay._fill(unused, Progress(WHERE, 0, 7, 0, 0, 0), 50)
+    assert progress.position == 50
+    assert told == [("fills", 50), ("hidden", False), *([("closed off", 50)] if closed_off else [])]
+    assert relay._known.first_offset == 50
+    assert relay._known.long_runs is not closed_off

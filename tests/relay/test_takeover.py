@@ -1,18 +1,21 @@
 """When the destination's log end is believed."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from twinlog.batch.records import Record, encode
-from twinlog.errors import PartitionFailed, RetryLater
+from twinlog.errors import PartitionFailed, RetryLater, SourceBehind
 from twinlog.names import TopicPartition
 from twinlog.relay import takeover
 from twinlog.relay.progress import Progress
+from twinlog.relay.settle import SETTLE_S, TRUE_END, settled_end
 from twinlog.relay.tailcheck import Sides
-from twinlog.relay.takeover import SETTLE_S, TRUE_END, Known, settled_end
+from twinlog.relay.takeover import Known
+from twinlog.wire.cluster import Cluster
 from twinlog.wire.ops import ActiveProducer, Producer
 
 WHERE = TopicPartition("orders", 3)
@@ -173,3 +176,31 @@ def test_what_retention_took_is_left_out_only_when_an_operator_says_so() -> None
     takeover._refuse_wrong(WHERE, Known(7, checked_offset=10, skip_lost=True), bounds)
     with pytest.raises(PartitionFailed, match="2 offsets are lost"):
         takeover._refuse_wrong(WHERE, Known(7, checked_offset=12, skip_lost=True), bounds)
+
+
+async def test_the_first_offset_that_was_decided_stays() -> None:
+    """Whatever was chosen since, and also where the source's broker has forgotten what it had deleted."""
+    bounds = takeover.Bounds(source_start=0, source_end=90, start=0, end=10)
+    decided = await takeover._with_chosen(cast("Cluster", None), WHERE, Known(7, first_offset=50), bounds, 20)
+    assert decided.first == 50
+    further = replace(bounds, source_start=60)
+    assert (
+        await takeover._with_chosen(cast("Cluster", None), WHERE, Known(7, first_offset=50), further, -1)
+    ).first == 60
+
+
+async def test_source_that_ends_before_the_decided_first_offset_is_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has lost what it had: nothing is filled up to an offset that it will give to something else."""
+
+    async def bounds_of(*_: Any) -> takeover.Bounds:
+        return takeover.Bounds(source_start=0, source_end=40, start=0, end=10)
+
+    monkeypatch.setattr(takeover, "bounds_of", bounds_of)
+    log = _log(lambda _: 10)
+    log.cluster = None
+    known = Known(7, producer_epoch=0, first_offset=50)
+    with pytest.raises(SourceBehind) as raised:
+        await takeover.take_over(
+            Sides(log, log), WHERE, known, fill_id="fill", compacted=False, settle=False, clock=lambda: log.now
+        )
+    assert raised.value.end == 50

@@ -8,7 +8,7 @@ import pytest
 
 from twinlog.errors import PartitionFailed, RetryLater
 from twinlog.relay.tailcheck import Sides
-from twinlog.relay.takeover import TopicIds
+from twinlog.relay.topic_ids import TopicIds
 
 SOURCE, DESTINATION, OTHER = UUID(int=1), UUID(int=2), UUID(int=3)
 UNKNOWN = 3
@@ -91,5 +91,15 @@ async def test_more_partitions_at_the_destination_are_named_with_both_counts() -
         await bench.ids.check()
     bench.now = 1.5
     with pytest.raises(PartitionFailed, match="has 3 partitions, the source topic 2") as failed:
+        await bench.ids.check()
+    assert failed.value.retriable
+
+
+@pytest.mark.parametrize(("side", "right"), [("source", "Grant READ on"), ("destination", "Grant READ and WRITE on")])
+async def test_a_topic_that_may_not_be_seen_is_not_taken_for_deleted(side: str, right: str) -> None:
+    """The right is named, and a later look may find it granted."""
+    bench = _Bench()
+    getattr(bench, side).info = SimpleNamespace(error=29)
+    with pytest.raises(PartitionFailed, match=rf"{right} topic t at the {side}") as failed:
         await bench.ids.check()
     assert failed.value.retriable

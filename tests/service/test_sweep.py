@@ -19,7 +19,8 @@ class Relay:
 
     def __init__(self, where: TopicPartition, position: int = 10, *, idle: bool = True) -> None:
         self.where = where
-        self.position = position
+        self.position = self.confirmed = position
+        self.first_offset = -1
         self.streaming_idle = idle
         self.destination_start = 0
         self.figures = SimpleNamespace(log_start_offset=0)
@@ -52,6 +53,40 @@ def made(*relays: Relay, told: dict[TopicPartition, tuple[int, int]] | None = No
     ends = Ends(told or {})
     sweep._log_ends = cast("Any", ends)
     return sweep, ends
+
+
+class Topics:
+    """A destination that says how many partitions a topic has."""
+
+    def __init__(self, counts: dict[str, int]) -> None:
+        self.counts = counts
+        self.asked: list[list[str]] = []
+
+    async def topics(self, names: list[str], *, timeout_s: float) -> dict[str, Any]:  # noqa: ARG002  # as the real one
+        """One answer."""
+        self.asked.append(names)
+        return {name: SimpleNamespace(partitions=dict.fromkeys(range(count))) for name, count in self.counts.items()}
+
+
+@pytest.mark.parametrize(("here", "surprised"), [(2, False), (3, True), (1, False)])
+async def test_partitions_added_by_hand_are_a_surprise_for_all_of_the_topic(here: int, *, surprised: bool) -> None:
+    """Also for those that are not idle; a topic that still lacks some is the refresh's to complete."""
+    relays = [Relay(A), Relay(B, idle=False)]
+    supervisors = [SimpleNamespace(relay=relay, topic="orders", mirrored_partitions=2) for relay in (*relays, None)]
+    topics = Topics({"orders": here})
+    sweep = Sweep(cast("Cluster", topics), cast("Shards", SimpleNamespace(supervisors=supervisors)))
+    await sweep._counts()
+    assert topics.asked == [["orders"]]
+    expected = ["orders: 3 partitions at the destination, and 2 are mirrored"] if surprised else []
+    assert [relay.surprises for relay in relays] == [expected] * 2
+
+
+async def test_no_topic_is_asked_for_where_none_is_mirrored() -> None:
+    """No request at all."""
+    topics = Topics({})
+    sweep = Sweep(cast("Cluster", topics), cast("Shards", SimpleNamespace(supervisors=[])))
+    await sweep._counts()
+    assert topics.asked == []
 
 
 async def test_log_that_ends_where_it_should_is_left_alone() -> None:
@@ -122,18 +157,78 @@ async def test_unknown_topic_is_believed_after_some_turns() -> None:
     assert relay.surprises == ["orders-0: the destination does not know this topic"]
 
 
+class Followed:
+    """What the sweep deletes, and where logs start by then."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, sweep: Sweep, **starts: int) -> None:
+        self.deleted: list[tuple[TopicPartition, int]] = []
+        self.starts = Ends({{"a": A, "b": B}[name]: (0, start) for name, start in starts.items()})
+        sweep._log_starts = cast("Any", self.starts)
+        monkeypatch.setattr(sweep_module, "follow_log_start", self._follow)
+        monkeypatch.setattr(sweep_module, "delete_filler", self._delete)
+
+    async def _follow(self, _cluster: Any, where: TopicPartition, start: int) -> None:
+        self.deleted.append((where, start))
+        self.starts.told[where] = (0, start)
+
+    async def _delete(self, _cluster: Any, where: TopicPartition, record: Any, *, within_s: float) -> None:
+        assert within_s > 0
+        await self._follow(_cluster, where, record.first_offset)
+
+
 async def test_log_start_follows_the_source_s(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the source has deleted is deleted, never more than has been mirrored."""
-    deleted: list[tuple[TopicPartition, int]] = []
-
-    async def follow(_cluster: Any, where: TopicPartition, start: int) -> None:
-        deleted.append((where, start))
-
-    monkeypatch.setattr(sweep_module, "follow_log_start", follow)
     relay, ahead = Relay(A), Relay(B)
     relay.figures.log_start_offset, ahead.figures.log_start_offset = 7, 70
     sweep, _ = made(relay, ahead)
+    followed = Followed(monkeypatch, sweep, a=0, b=0)
     await sweep._starts()
     await sweep._starts()
-    assert deleted == [(A, 7), (B, 10)]
+    assert followed.deleted == [(A, 7), (B, 10)]
     assert relay.destination_start == 7
+
+
+async def test_log_start_that_a_dead_broker_has_forgotten_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where only the destination was to start there; a log that starts later by its own retention is left so."""
+    chosen, later = Relay(A), Relay(B)
+    chosen.first_offset, later.figures.log_start_offset = 8, 5
+    sweep, _ = made(chosen, later)
+    followed = Followed(monkeypatch, sweep, a=8, b=9)
+    await sweep._starts()
+    assert followed.deleted == []
+    assert (chosen.destination_start, later.destination_start) == (8, 9)
+    followed.starts.told[A] = (0, 0)
+    await sweep._starts()
+    assert followed.deleted == [(A, 8)]
+
+
+async def test_only_logs_that_do_not_start_at_the_beginning_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None starts before 0; and what is not answered is not judged."""
+    relay, unanswered = Relay(A), Relay(B)
+    unanswered.figures.log_start_offset = 5
+    sweep, _ = made(relay, unanswered)
+    followed = Followed(monkeypatch, sweep)
+    await sweep._starts()
+    assert followed.starts.asked == [{B}]
+    assert followed.deleted == []
+
+
+@pytest.mark.parametrize(("start", "deleted"), [(0, True), (50, False), (60, False)])
+async def test_filler_that_is_back_in_a_topic_at_rest_is_deleted(
+    monkeypatch: pytest.MonkeyPatch, start: int, *, deleted: bool
+) -> None:
+    """Nobody else would look at it any more."""
+    record = SimpleNamespace(topic="orders", partition=0, first_offset=50)
+    sweep = Sweep(cast("Cluster", None), cast("Shards", SimpleNamespace(resting=[record])))
+    followed = Followed(monkeypatch, sweep, a=start)
+    await sweep._rests()
+    assert followed.starts.asked == [{A}]
+    assert followed.deleted == ([(A, 50)] if deleted else [])
+
+
+async def test_nobody_is_asked_where_nothing_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No request at all."""
+    sweep = Sweep(cast("Cluster", None), cast("Shards", SimpleNamespace(resting=[])))
+    followed = Followed(monkeypatch, sweep)
+    await sweep._rests()
+    assert followed.starts.asked == []

@@ -13,7 +13,7 @@ from tests.sim.judge import describe
 from twinlog.batch.scan import batches
 from twinlog.batch.view import Batch
 from twinlog.names import TopicPartition
-from twinlog.relay.takeover import SETTLE_S
+from twinlog.relay.settle import SETTLE_S
 from twinlog.wire.produce import PRODUCE
 
 # Between an owner's look at the log end and the broker's handling of its first run, on the same connection.

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from twinlog.relay import destination, lanes, lease, progress, rewrite, takeover
+from twinlog.relay import destination, lanes, lease, progress, rewrite, settle, takeover
 
 Break = Callable[[pytest.MonkeyPatch], None]
 
@@ -44,7 +44,7 @@ def no_barrier(patch: pytest.MonkeyPatch) -> None:
 
 def no_settle_wait(patch: pytest.MonkeyPatch) -> None:
     """R3: the log end is believed at once."""
-    patch.setattr(takeover, "SETTLE_S", 0.0)
+    patch.setattr(settle, "SETTLE_S", 0.0)
 
 
 def confirmed_by_acknowledgement(patch: pytest.MonkeyPatch) -> None:

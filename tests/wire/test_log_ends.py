@@ -13,7 +13,7 @@ from twinlog.names import TopicPartition
 from twinlog.wire.cluster import Cluster, Leader
 from twinlog.wire.log_ends import LogEnds, decode_log_ends, encode_log_ends
 from twinlog.wire.metadata import TopicInfo
-from twinlog.wire.ops_log import DEBUGGER, LATEST, list_offsets_request
+from twinlog.wire.ops_log import DEBUGGER, EARLIEST, LATEST, list_offsets_request
 
 A, B, C = TopicPartition("orders", 0), TopicPartition("orders", 11), TopicPartition("bills", 2)
 
@@ -41,6 +41,12 @@ def test_request_is_the_library_s_to_the_byte(version: int) -> None:
     asked = {A: Leader(1, 4), B: Leader(1, 5), C: Leader(1, 6)}
     expected = list_offsets_request({tp: (leader, LATEST) for tp, leader in asked.items()}, replica_id=DEBUGGER)
     assert encode_log_ends((tp, leader.epoch) for tp, leader in asked.items()) == expected.encode(version=version)
+
+
+def test_log_starts_are_asked_for_as_a_consumer_does() -> None:
+    """The debugging id is for ends only: a deposed leader must not tell of a start that is none."""
+    expected = list_offsets_request({A: (Leader(1, 4), EARLIEST)})
+    assert encode_log_ends([(A, 4)], EARLIEST) == expected.encode(version=5)
 
 
 @pytest.mark.parametrize("version", [4, 5])

@@ -23,6 +23,7 @@ from dataclasses import MISSING, fields
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
+from twinlog.config.acls import Acl
 from twinlog.control.lifecycle import DesiredState, PartitionState
 from twinlog.control.records import (
     RECORD_TYPES,
@@ -214,10 +215,24 @@ def _read_skipped(value: object) -> tuple[Skipped, ...]:
     return tuple(Skipped(*(text(part) for part in _exactly(list)(row)[:3])) for row in _exactly(list)(value))
 
 
+def _write_acls(acls: tuple[Acl, ...]) -> list[list[str]]:
+    return [[getattr(acl, name) for name in _ACL_NAMES] for acl in acls]
+
+
+def _read_acls(value: object) -> tuple[Acl, ...]:
+    text = _exactly(str)
+    return tuple(Acl(*(text(part) for part in _exactly(list)(row)[: len(_ACL_NAMES)])) for row in _exactly(list)(value))
+
+
+def _read_texts(value: object) -> tuple[str, ...]:
+    return tuple(_exactly(str)(text) for text in _exactly(list)(value))
+
+
 def _read_numbers(value: object) -> tuple[int, ...]:
     return tuple(_exactly(int)(number) for number in _exactly(list)(value))
 
 
+_ACL_NAMES = tuple(field.name for field in fields(Acl))
 _FIGURE_NAMES = tuple(field.name for field in fields(Figure))
 _FIGURE_COLUMNS = sum(field.default is MISSING for field in fields(Figure))
 _FIGURE_TYPES = tuple(field.type for field in fields(Figure) if isinstance(field.type, type))
@@ -233,6 +248,8 @@ _KINDS: dict[Any, _Kind] = {
     tuple[Figure, ...]: _Kind(_write_figures, _read_figures),
     tuple[Skipped, ...]: _Kind(_write_skipped, _read_skipped),
     tuple[int, ...]: _Kind(list, _read_numbers),
+    tuple[str, ...]: _Kind(list, _read_texts),
+    tuple[Acl, ...]: _Kind(_write_acls, _read_acls),
 }
 
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 from uuid import UUID
 
+from twinlog.config.acls import Acl
 from twinlog.control.lifecycle import DesiredState, PartitionState
 
 Key = tuple[str | int, ...]
@@ -117,6 +118,7 @@ class PartitionRecord(_Keyed):
     - `filled_to`, `last_filling`, `configs_before`: what is left of a first copy whose holes were filled
       (`relay.takeover.Copy`); -1, -1 and "" for nothing.
     - `recoveries`: the topic's, as far as this partition has answered them.
+    - `first_offset`: filler was, or is being, written below it, and the destination's log is to start there; -1: none.
     - the two topic ids: of the topics that this state is about; with others in the TopicRecord, it is stale.
     """
 
@@ -142,6 +144,7 @@ class PartitionRecord(_Keyed):
     last_filling: int = UNKNOWN_OFFSET
     configs_before: str = ""
     recoveries: int = 0
+    first_offset: int = UNKNOWN_OFFSET
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +228,11 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class SkippedRecord(_Keyed):
-    """What a mirror's last refresh (`at_ms`, wall clock of the coordinator) left alone; `beyond`: how many more."""
+    """What a mirror's last refresh (`at_ms`, wall clock of the coordinator) left alone; `beyond`: how many more.
+
+    `held`: ACLs of the source that would let somebody write to a mirrored topic, to be given at the destination when it
+    is stopped, with the source down, too. `held_for`: the topics that wider patterns among them are held back for.
+    """
 
     TYPE: ClassVar[str] = "skipped"
     KEY_FIELDS: ClassVar[tuple[str, ...]] = ("mirror",)
@@ -234,6 +241,8 @@ class SkippedRecord(_Keyed):
     at_ms: int
     items: tuple[Skipped, ...] = ()
     beyond: int = 0
+    held: tuple[Acl, ...] = ()
+    held_for: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

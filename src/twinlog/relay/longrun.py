@@ -19,18 +19,16 @@ from twinlog.batch.scan import batches
 from twinlog.batch.view import Batch
 from twinlog.errors import AuthorizationFailed, BrokerError, GiveWay, RetryLater, TwinlogError
 from twinlog.relay.lanes import NOT_APPENDED
+from twinlog.relay.lookups import Lookups
 from twinlog.relay.progress import Accepted, Answer, BlankStep, Displaced, LeaseLost, Refused, Unknown
+from twinlog.relay.settle import settled_end
 from twinlog.relay.stream import Stream
 from twinlog.wire import codes
-from twinlog.wire.cluster import Cluster
 from twinlog.wire.ops import (
-    DEBUGGER,
-    LATEST,
     Producer,
     add_partitions,
     end_txn,
     init_producer_id,
-    list_offsets,
     produce_batch,
     read_log,
 )
@@ -59,8 +57,9 @@ WriteMarkers = Callable[[BlankStep, int], Awaitable[Answer]]
 class LongRun:
     """One run of blanks from `step.first`, written by the partition's own transactional id."""
 
-    def __init__(self, cluster: Cluster, stream: Stream, step: BlankStep, *, write_markers: WriteMarkers) -> None:
-        self._cluster = cluster
+    def __init__(self, lookups: Lookups, stream: Stream, step: BlankStep, *, write_markers: WriteMarkers) -> None:
+        self._lookups = lookups
+        self._cluster = lookups.cluster
         self._stream = stream
         self._step = step
         self._write_markers = write_markers
@@ -100,7 +99,9 @@ class LongRun:
             return LeaseLost(end)
         await end_txn(self._cluster, stream.fill_id, producer, commit=False)
         higher = await self._complete(producer)
-        end = await self._stable_end()
+        end = await settled_end(
+            self._lookups, stream.where, time.monotonic, still_s=LOG_END_STABLE_S, within_s=COMPLETE_WITHIN_S
+        )
         # At least one marker of the coordinator's, and room for the three that close it off.
         if not self._behind - SLACK < end <= self._behind - 3:
             return Displaced(expected=self._behind - SLACK + 1, found=end)
@@ -142,22 +143,6 @@ class LongRun:
                 except RetryLater as error:
                     if isinstance(error, BrokerError) and error.code not in codes.SAME_AGAIN:
                         raise
-                await asyncio.sleep(POLL_S)
-
-    async def _stable_end(self) -> int:
-        """The true log end, once it has stood still for a while and the high watermark has reached it."""
-        where = self._stream.where
-        seen, since = -1, time.monotonic()
-        async with asyncio.timeout(COMPLETE_WITHIN_S):
-            while True:
-                end = await list_offsets(self._cluster, {where: LATEST}, replica_id=DEBUGGER)
-                mark = await list_offsets(self._cluster, {where: LATEST})
-                if end[where].error or mark[where].error:
-                    raise RetryLater(f"{where}: the destination's log end cannot be told just now")
-                if end[where].offset != seen or mark[where].offset != seen:
-                    seen, since = end[where].offset, time.monotonic()
-                elif time.monotonic() - since >= LOG_END_STABLE_S:
-                    return seen
                 await asyncio.sleep(POLL_S)
 
     async def _close_off(self, higher: Producer, end: int) -> Answer:

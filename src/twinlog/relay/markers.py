@@ -43,6 +43,9 @@ NOT_WRITTEN = frozenset(
     }
 )
 
+# The right is checked before anything of a request is looked at (`KafkaApis.handleWriteTxnMarkersRequest`).
+ABOUT_THE_REQUEST = frozenset({codes.CLUSTER_AUTHORIZATION_FAILED})
+
 
 class MarkerJob:
     """A run of `count` blanks from `first` on, all under one producer id and epoch."""
@@ -215,7 +218,7 @@ def _judge(job: MarkerJob, count: int, code: int | None) -> None:
     at = job.first + job.written
     if code == codes.NONE:
         job.written += count
-    elif code in NOT_WRITTEN and count == 1:
+    elif code in NOT_WRITTEN and (count == 1 or code in ABOUT_THE_REQUEST):
         job.finish(Refused(code or 0, at))
     else:
         job.finish(Unknown(at, f"error {code} for a run of {count} markers"))

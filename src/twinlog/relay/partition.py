@@ -25,9 +25,11 @@ from twinlog.relay.lease import Lease
 from twinlog.relay.prefix import fill_prefix, follow_log_start
 from twinlog.relay.progress import Nudge, Progress
 from twinlog.relay.pump import Pump
+from twinlog.relay.settle import TRUE_END
 from twinlog.relay.stream import Gate, Route, Stream, Throttle
 from twinlog.relay.tailcheck import Sides
-from twinlog.relay.takeover import TRUE_END, Bounds, Known, TopicIds, take_over
+from twinlog.relay.takeover import Bounds, Known, take_over
+from twinlog.relay.topic_ids import TopicIds
 from twinlog.relay.waiting import cancelled, unless
 from twinlog.relay.window import Window
 
@@ -55,6 +57,12 @@ class Ledger(Memory, Protocol):
 
     async def before_long_run(self, progress: Progress, epoch: int) -> None:
         """Remember that the partition's own transactional id may have something open."""
+
+    async def fills(self, first: int) -> None:
+        """Remember that filler is written below offset `first`, where the log is to start."""
+
+    async def closed_off(self, progress: Progress) -> None:
+        """Remember that the partition's own transactional id has nothing open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +108,8 @@ class PartitionRelay:
         self._throttle = throttle
         self.where = claim.where
         self.figures = SourceFigures()
-        self.destination_start = -1
+        # Where the destination's log starts, as it was told last, and where it is to start at least.
+        self.destination_start = self.first_offset = -1
         self._known = claim.known
         self._source = source
         self._destination = destination
@@ -236,7 +245,9 @@ class PartitionRelay:
     async def _meet_start(self, progress: Progress, bounds: Bounds, *, fresh: bool) -> Progress:
         """Fill up to the source's log start and let the destination's follow; then both sides agree."""
         stream = await self._bind(progress.position)
-        progress = await fill_prefix(self._destination, stream, progress, bounds.first, self._filled)
+        if progress.position < bounds.first:
+            progress = await self._fill(stream, progress, bounds.first)
+        self.first_offset = bounds.first
         if bounds.first > bounds.start:
             await follow_log_start(self._sides.destination.cluster, self.where, bounds.first)
         self.destination_start = max(bounds.start, bounds.first)
@@ -252,6 +263,18 @@ class PartitionRelay:
         if self._copy.copy.over:
             await self._ledger.mirroring(progress)
         return progress
+
+    async def _fill(self, stream: Stream, progress: Progress, first: int) -> Progress:
+        """Fill up to `first`; what a next owner has to know of it is stored before."""
+        await self._ledger.fills(first)
+        self._known = replace(self._known, first_offset=first)
+        self._check_lease()
+        hidden = self.claim.terms.may_blank
+        filled = await fill_prefix(self._destination, stream, progress, first, self._filled, hidden=hidden)
+        if filled.closed_off:
+            await self._ledger.closed_off(filled.progress)
+            self._known = replace(self._known, long_runs=False)
+        return filled.progress
 
     def _filled(self, progress: Progress) -> None:
         """Let the figures show how far a prefix is filled; a worker that stops or loses its lease fills no more."""

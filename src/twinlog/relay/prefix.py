@@ -1,13 +1,16 @@
 """Meets a log that is to start above 0: filler up to its first offset, then DeleteRecords.
 
-Filler below the log start is read by nobody, since it is deleted before the partition counts as mirroring. It
-is plain idempotent data of the partition's own producer, so a takeover in the middle goes on where the log ends.
+The filler is blanks, so that nobody who reads with `read_committed` ever sees it: while it is written, where it stays
+since that was cut short, and where a broker that died has forgotten that it was deleted. It goes in runs, each one
+aborted transaction of the partition's own (`longrun`), and behind each an owner may end. Where the right for that is
+missing it is plain data of the partition's own producer; a takeover goes on where the log ends in either case.
 """
 
 import asyncio
 import logging
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 from twinlog.batch.blank import filler_batch
 from twinlog.errors import PartitionFailed, RetryLater
@@ -15,10 +18,15 @@ from twinlog.names import TopicPartition
 from twinlog.relay.confirm import confirm
 from twinlog.relay.destination import Destination
 from twinlog.relay.longrun import FILLER_KEY, records_a_batch
-from twinlog.relay.progress import DataStep, Plan, Progress, Send
+from twinlog.relay.progress import LAST_GOOD_EPOCH, BlankStep, DataStep, Plan, Progress, Refused, Send
 from twinlog.relay.stream import Stream
 from twinlog.wire.cluster import Cluster
-from twinlog.wire.codes import POLICY_VIOLATION, TOPIC_AUTHORIZATION_FAILED, code_name
+from twinlog.wire.codes import (
+    POLICY_VIOLATION,
+    TOPIC_AUTHORIZATION_FAILED,
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    code_name,
+)
 from twinlog.wire.ops import alter_configs, delete_records, describe_configs
 
 log = logging.getLogger("twinlog.prefix")
@@ -28,8 +36,19 @@ log = logging.getLogger("twinlog.prefix")
 DELETE_TOO = {"cleanup.policy": "compact,delete", "retention.ms": "-1", "retention.bytes": "-1"}
 # Partitions of one topic do this one after the other; some dozens are done within a few seconds.
 POLICY_ATTEMPTS, POLICY_PAUSE_S = 20, 0.25
+# Offsets of a run, which nothing interrupts: some seconds. Shorter ones than the second go faster as markers.
+MOST_A_RUN, AT_ONCE_FROM = 5_000_000, 1_000
+# Each run takes an epoch, and none are to be spent that later blanks need: enough for 80 billion offsets.
+MOST_EPOCHS = LAST_GOOD_EPOCH // 2
 # A billion offsets take minutes.
 SAY_EVERY_S = 5.0
+
+
+class Filled(NamedTuple):
+    """Where the partition stands; `closed_off`: its own transactional id was used, and has nothing open any more."""
+
+    progress: Progress
+    closed_off: bool
 
 
 async def fill_prefix(
@@ -38,38 +57,68 @@ async def fill_prefix(
     progress: Progress,
     start: int,
     moved: Callable[[Progress], None] = lambda _: None,
-) -> Progress:
-    """Bring the destination's log end to `start`, its first offset to be, and return where it stands.
+    *,
+    hidden: bool = True,
+) -> Filled:
+    """Bring the destination's log end to `start`, its first offset to be.
 
-    `moved` is told of each batch. Nothing is deleted here. Raises what `confirm` raises where an append does not
-    succeed, and what `moved` raises.
+    `moved` is told of each run. `hidden`: blanks may be written. Nothing is deleted here. Raises what `confirm` raises
+    where an append does not succeed, and what `moved` raises.
     """
     if progress.position >= start:
-        return progress
-    first, began = progress.position, time.monotonic()
+        return Filled(progress, closed_off=False)
+    first, began, closed_off = progress.position, time.monotonic(), False
     log.info("%s: filling offsets %d to %d, which are not copied", stream.where, first, start - 1)
     said = began
     while progress.position < start:
-        count = min(records_a_batch(stream.max_message_bytes), start - progress.position)
-        batch = filler_batch(
-            count,
-            producer_id=progress.producer_id,
-            epoch=progress.epoch,
-            sequence=progress.sequence,
-            transactional=False,
-            timestamp_ms=0,
-            key=FILLER_KEY if stream.compacted else None,
-            first=progress.position,
+        plan = (
+            _run(progress, start) if hidden and progress.spent_epoch < MOST_EPOCHS else _plain(stream, progress, start)
         )
-        after = progress.behind_data(count, progress.position + count - 1, 0)
-        plan = Plan((DataStep((Send(batch, barrier=True, acks_all=True),)),), after)
-        progress = confirm(progress, plan, await destination.append(stream, plan))
+        answer = await destination.append(stream, plan)
+        if isinstance(answer, Refused) and answer.code == TRANSACTIONAL_ID_AUTHORIZATION_FAILED and hidden:
+            log.warning("%s: filler is readable until it is deleted: %s", stream.where, answer.message)
+            hidden = False
+            continue
+        progress = confirm(progress, plan, answer)
+        closed_off = closed_off or any(isinstance(step, BlankStep) and step.at_once for step in plan.steps)
         moved(progress)
         if time.monotonic() - said >= SAY_EVERY_S:
             said = time.monotonic()
             left_s = (start - progress.position) * (said - began) / (progress.position - first)
             log.info("%s: filled to offset %d of %d, %.0f s to go", stream.where, progress.position, start, left_s)
-    return progress
+    return Filled(progress, closed_off)
+
+
+def _run(progress: Progress, start: int) -> Plan:
+    """The next run of blanks."""
+    count = min(MOST_A_RUN, start - progress.position)
+    epoch = progress.marker_epoch()
+    step = BlankStep(
+        progress.position,
+        count,
+        progress.producer_id,
+        epoch,
+        probe=progress.first_marker,
+        at_once=count >= AT_ONCE_FROM,
+    )
+    return Plan((step,), progress.behind_blanks(epoch, progress.position + count - 1, time.time_ns() // 1_000_000))
+
+
+def _plain(stream: Stream, progress: Progress, start: int) -> Plan:
+    """The next batch of filler that is data."""
+    count = min(records_a_batch(stream.max_message_bytes), start - progress.position)
+    batch = filler_batch(
+        count,
+        producer_id=progress.producer_id,
+        epoch=progress.epoch,
+        sequence=progress.sequence,
+        transactional=False,
+        timestamp_ms=0,
+        key=FILLER_KEY if stream.compacted else None,
+        first=progress.position,
+    )
+    after = progress.behind_data(count, progress.position + count - 1, 0)
+    return Plan((DataStep((Send(batch, barrier=True, acks_all=True),)),), after)
 
 
 async def follow_log_start(cluster: Cluster, where: TopicPartition, start: int) -> None:

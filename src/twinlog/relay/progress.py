@@ -211,7 +211,10 @@ class DataStep:
 
 @dataclass(frozen=True, slots=True)
 class BlankStep:
-    """A run of `count` blanks from offset `first`, under `epoch`; with `probe` the log end is read before and after."""
+    """A run of `count` blanks from offset `first`, under `epoch`; with `probe` the log end is read before and after.
+
+    With `at_once` it goes as one aborted transaction, however short it is (`longrun` needs some dozens of offsets).
+    """
 
     first: int
     count: int
@@ -219,6 +222,7 @@ class BlankStep:
     epoch: int
     probe: bool
     timestamp_ms: int = 0
+    at_once: bool = False
 
 
 Step = DataStep | BlankStep

@@ -10,7 +10,6 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from uuid import UUID
 
 from twinlog.batch.edit import next_sequence
 from twinlog.batch.scan import batches
@@ -20,11 +19,11 @@ from twinlog.names import TopicPartition
 from twinlog.relay.beginning import Place, beginning
 from twinlog.relay.lookups import Lookups, Question
 from twinlog.relay.progress import LAST_GOOD_EPOCH, Progress
+from twinlog.relay.settle import HIGH_WATERMARK, POLL_S, SETTLE_WITHIN_S, TRUE_END, settled_end
 from twinlog.relay.tailcheck import Compacted, Sides, check_tail
-from twinlog.wire.cluster import Cluster, TopicInfo
-from twinlog.wire.codes import UNKNOWN_TOPIC_OR_PARTITION, code_name
+from twinlog.wire.cluster import Cluster
+from twinlog.wire.codes import code_name
 from twinlog.wire.ops import (
-    DEBUGGER,
     EARLIEST,
     LATEST,
     ActiveProducer,
@@ -36,15 +35,8 @@ from twinlog.wire.ops import (
 
 log = logging.getLogger("twinlog.takeover")
 
-# What a former owner or a lost connection had under way must have arrived, or be lost for good, by then.
-SETTLE_S = 2.0
-# A log that moves for longer has another writer, or brokers in trouble: begin again, and say so.
-SETTLE_WITHIN_S = 20.0
-POLL_S = 0.1
-LOG_START, HIGH_WATERMARK, TRUE_END = Question(EARLIEST), Question(LATEST), Question(LATEST, replica_id=DEBUGGER)
+LOG_START = Question(EARLIEST)
 LAST_STABLE = Question(LATEST, read_committed=True)
-# An answer later than this says that the broker was busy or frozen: what it holds back may still come.
-PROMPT_S = 1.0
 # What the reason of such a failure contains: a recover then leaves out what is lost.
 OVERTAKEN = "retention overtook the mirror"
 # A former owner's first run of blanks, one epoch up, may not have arrived yet: it has to be fenced by ours.
@@ -77,6 +69,7 @@ class Known:
     the log's end. `checked_offset` is where the tail check may begin (below it, it was made before). `long_runs` says
     that the partition's own transactional id may have something open. `copy` is what is left of the first copy.
     `skip_lost`: an operator has said that what retention deleted before it was mirrored may be left out.
+    `first_offset`: where the log is to begin, as was decided before filler was written below it.
     """
 
     producer_id: int = -1
@@ -86,6 +79,7 @@ class Known:
     long_runs: bool = False
     copy: Copy = Copy()
     skip_lost: bool = False
+    first_offset: int = -1
 
     @property
     def is_new(self) -> bool:
@@ -115,25 +109,6 @@ class Bounds:
     def first(self) -> int:
         """The first offset that the destination is to have."""
         return max(self.source_start, self.chosen)
-
-
-async def settled_end(cluster: Lookups, where: TopicPartition, clock: Callable[[], float]) -> int:
-    """The destination's log end, once it has stood still for `SETTLE_S` with the high watermark at it.
-
-    Raises RetryLater after `SETTLE_WITHIN_S`.
-    """
-    began = since = clock()
-    seen = -1
-    while clock() - began < SETTLE_WITHIN_S:
-        asked = clock()
-        end, mark = await asyncio.gather(cluster.offset(where, TRUE_END), cluster.offset(where, HIGH_WATERMARK))
-        now = clock()
-        if end != seen or mark != end or now - asked > PROMPT_S:
-            seen, since = end, now
-        elif now - since >= SETTLE_S:
-            return end
-        await asyncio.sleep(POLL_S)
-    raise RetryLater(f"{where}: the destination's log end does not come to rest within {SETTLE_WITHIN_S:.0f} s")
 
 
 async def _settle(sides: Sides, where: TopicPartition, clock: Callable[[], float]) -> None:
@@ -183,7 +158,7 @@ async def take_over(
     Raises PartitionFailed where the destination is not what it should be, RetryLater and RefreshLeader where it cannot
     be told just now.
     """
-    filler = await _abort_long_run(sides.destination.cluster, fill_id) if known.long_runs else None
+    filler = await abort_long_run(sides.destination.cluster, fill_id) if known.long_runs else None
     if settle or filler is not None:
         await _settle(sides, where, clock)
     bounds = await bounds_of(sides, where)
@@ -193,8 +168,8 @@ async def take_over(
         bounds = await bounds_of(sides, where)
     _refuse_wrong(where, known, bounds)
     bounds = await _with_chosen(sides.destination.cluster, where, known, bounds, start_offset)
-    if bounds.source_end < bounds.end > bounds.first:
-        raise SourceBehind(where, bounds.source_end, bounds.end)
+    if bounds.source_end < bounds.end > bounds.first or bounds.source_end < bounds.chosen:
+        raise SourceBehind(where, bounds.source_end, max(bounds.end, bounds.chosen))
     last = await _last_batch(sides.destination.cluster, where, bounds)
     # Also where all was checked before, the last batch is compared: the source may have lost it and grown again.
     first = min(max(known.checked_offset, 0), bounds.end if last is None else last.base_offset)
@@ -214,6 +189,8 @@ async def take_over(
 async def _with_chosen(
     cluster: Cluster, where: TopicPartition, known: Known, bounds: Bounds, start_offset: int
 ) -> Bounds:
+    if known.first_offset >= 0:
+        return replace(bounds, chosen=known.first_offset)
     if start_offset < 0:
         return bounds
     place = Place(bounds.source_start, bounds.source_end, bounds.start, bounds.end)
@@ -243,7 +220,7 @@ def _refuse_wrong(where: TopicPartition, known: Known, bounds: Bounds) -> None:
         )
 
 
-async def _abort_long_run(cluster: Cluster, fill_id: str) -> Producer:
+async def abort_long_run(cluster: Cluster, fill_id: str) -> Producer:
     """Fence and abort what a former owner may have open, and wait until its markers are written."""
     deadline = time.monotonic() + SETTLE_WITHIN_S
     while True:
@@ -370,94 +347,3 @@ async def _active(destination: Lookups, where: TopicPartition, known: Known, end
 
 def _stamp(last: Batch | None) -> int | None:
     return None if last is None or last.control else last.max_timestamp
-
-
-WHEN_DELETED = {
-    # KIP-1279's own message; what can be done is in the log line before it.
-    "source": "The source topic is deleted.",
-    "destination": "The destination topic is deleted. Stop the topic, then start it again: it is created anew and "
-    "mirrored whole.",
-}
-# A destination's metadata may lag behind for a moment, and its topics are deleted by hand only.
-DESTINATION_APART_S = 1.0
-
-
-class TopicIds:
-    """Checks that the topics on both sides are still the ones that were meant.
-
-    What looks wrong is asked once more, `apart_s` later at the source, before it is believed.
-    """
-
-    def __init__(
-        self,
-        sides: Sides,
-        topic: str,
-        *,
-        source: UUID,
-        destination: UUID,
-        apart_s: float = DESTINATION_APART_S,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._sides = sides
-        self._topic = topic
-        self._expected = {"source": source, "destination": destination}
-        self._apart_s = {"source": apart_s, "destination": min(apart_s, DESTINATION_APART_S)}
-        self._clock = clock
-        self._since: dict[str, float] = {}
-
-    async def check(self) -> None:
-        """Raises PartitionFailed where a topic was deleted (seen twice, some time apart) or created again.
-
-        RetryLater where it looks so for the first time, or cannot be told.
-        """
-        here = await self._one(self._sides.destination, "destination")
-        there = await self._one(self._sides.source, "source")
-        self._check_counts(len(there.partitions), len(here.partitions))
-
-    async def judge(self) -> None:
-        """The same, but where something looks wrong it is waited until that is sure."""
-        while True:
-            try:
-                return await self.check()
-            except RetryLater:
-                if not self._since:
-                    raise
-            await asyncio.sleep(min(1.0, *self._apart_s.values()))
-
-    async def _one(self, cluster: Lookups, side: str) -> TopicInfo:
-        expected = self._expected[side]
-        info = await cluster.topic(self._topic)
-        if info is None or info.error == UNKNOWN_TOPIC_OR_PARTITION:
-            self._twice(side, f"{self._topic}: the {side} says that there is no such topic")
-            log.error("%s: the %s topic is deleted; the other side's is kept", self._topic, side)
-            raise PartitionFailed(WHEN_DELETED[side])
-        self._since.pop(side, None)
-        if info.error:
-            raise RetryLater(f"{self._topic}: the {side} answers {code_name(info.error)} when asked for the topic")
-        if expected.int and info.id.int and info.id != expected:
-            raise PartitionFailed(
-                f"{self._topic}: the {side} topic was deleted and created again: its id was {expected} and is now "
-                f"{info.id}. Nothing more is written. Stop the topic, keep what you need, delete the destination "
-                f"topic and start it again."
-            )
-        return info
-
-    def _check_counts(self, there: int, here: int) -> None:
-        """Producers spread keys by the count, so a twin with more partitions than its source is none."""
-        if here <= there:
-            self._since.pop("count", None)
-            return
-        self._twice("count", f"{self._topic}: {here} partitions at the destination and {there} at the source")
-        raise PartitionFailed(
-            f"{self._topic}: the destination topic has {here} partitions, the source topic {there}: somebody added "
-            f"some by hand. Nothing more is written. Delete the destination topic and start it again; where the "
-            f"source is given as many, it goes on by itself.",
-            retriable=True,
-        )
-
-    def _twice(self, what: str, trouble: str) -> None:
-        """Raises RetryLater until `what` was first seen so long ago that it is believed."""
-        now = self._clock()
-        since = self._since.setdefault(what, now)
-        if now == since or now - since < self._apart_s.get(what, DESTINATION_APART_S):
-            raise RetryLater(f"{trouble}; asking once more")

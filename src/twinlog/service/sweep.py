@@ -1,4 +1,8 @@
-"""Looks after idle partitions: whether the log end is where it should be, and whether the source's start has moved."""
+"""Looks after partitions that stream.
+
+Whether the log end of one that is idle is where it should be, whether the source's start has moved, and whether
+somebody has added partitions to a topic by hand.
+"""
 
 import asyncio
 import logging
@@ -7,10 +11,12 @@ from twinlog.errors import TwinlogError
 from twinlog.names import TopicPartition
 from twinlog.relay.partition import PartitionRelay
 from twinlog.relay.prefix import follow_log_start
+from twinlog.service.leftovers import delete_filler
 from twinlog.service.shards import Shards
 from twinlog.wire.cluster import Cluster
 from twinlog.wire.codes import UNKNOWN_TOPIC_OR_PARTITION
 from twinlog.wire.log_ends import LogEnds
+from twinlog.wire.ops import EARLIEST
 
 log = logging.getLogger("twinlog.sweep")
 
@@ -18,6 +24,11 @@ SWEEP_EVERY_S = 1.0
 # Deleting what the source has deleted is not urgent; each is a request to every replica.
 STARTS_EVERY = 5
 START_WITHIN_S = 5.0
+# So is what a dead broker has brought back in topics that are mirrored no more.
+RESTS_EVERY = 10
+# One request for all topics.
+COUNTS_EVERY = 5
+COUNTS_WITHIN_S = 5.0
 # A broker that is slow holds up the look at the others for so long.
 ANSWER_WITHIN_S = 2.0
 # A broker that has just started may not know a topic for a moment: so many looks in a row have to find that.
@@ -33,6 +44,7 @@ class Sweep:
         self._cluster = cluster
         self._shards = shards
         self._log_ends = LogEnds(cluster, lane=SWEEP_LANE)
+        self._log_starts = LogEnds(cluster, lane=SWEEP_LANE, at=EARLIEST)
         self._unknown: dict[TopicPartition, int] = {}
 
     async def run(self) -> None:
@@ -45,6 +57,10 @@ class Sweep:
                 await self._ends()
                 if turn % STARTS_EVERY == 0:
                     await self._starts()
+                if turn % RESTS_EVERY == 0:
+                    await self._rests()
+                if turn % COUNTS_EVERY == 0:
+                    await self._counts()
             except TwinlogError as error:
                 log.info("the destination could not be looked at: %s", error)
 
@@ -71,11 +87,51 @@ class Sweep:
                     relay.surprise(f"{where}: the destination does not know this topic")
         self._unknown = unknown
 
+    async def _counts(self) -> None:
+        """Producers spread keys by the count, so a twin with more partitions than its source is none.
+
+        The takeover asks the source, too, and judges.
+        """
+        counts: dict[str, int] = {}
+        for one in self._shards.supervisors:
+            if one.relay is not None:
+                counts[one.topic] = max(one.mirrored_partitions, counts.get(one.topic, 0))
+        if not counts:
+            return
+        told = await self._cluster.topics(sorted(counts), timeout_s=COUNTS_WITHIN_S)
+        grown = {name: len(told[name].partitions) for name in counts if name in told}
+        for one in self._shards.supervisors:
+            here, mirrored = grown.get(one.topic, 0), counts.get(one.topic, 0)
+            if one.relay is not None and here > mirrored:
+                one.relay.surprise(f"{one.topic}: {here} partitions at the destination, and {mirrored} are mirrored")
+
     async def _starts(self) -> None:
-        for relay in list(self._idle().values()):
-            start = min(relay.figures.log_start_offset, relay.position)
-            if start > relay.destination_start >= 0:
-                await self._follow(relay, start)
+        """The real log starts are asked for, since a broker that dies may forget for a minute's time what was deleted.
+
+        Whoever starts at 0 need not be asked.
+        """
+        relays = {where: relay for where, relay in self._idle().items() if _wanted_start(relay) > 0}
+        if not relays:
+            return
+        told = await self._log_starts.ask(relays, timeout_s=ANSWER_WITHIN_S)
+        for where, relay in relays.items():
+            error, start = told.get(where, (UNKNOWN_TOPIC_OR_PARTITION, -1))
+            if error:
+                continue
+            relay.destination_start = start
+            if _wanted_start(relay) > start:
+                await self._follow(relay, _wanted_start(relay))
+
+    async def _rests(self) -> None:
+        """Filler comes back by a broker's death, or was left by a failure: no reader is to meet it at rest, either."""
+        resting = {TopicPartition(one.topic, one.partition): one for one in self._shards.resting}
+        if not resting:
+            return
+        told = await self._log_starts.ask(resting, timeout_s=ANSWER_WITHIN_S)
+        for where, record in resting.items():
+            error, start = told.get(where, (UNKNOWN_TOPIC_OR_PARTITION, -1))
+            if not error and start < record.first_offset:
+                await delete_filler(self._cluster, where, record, within_s=START_WITHIN_S)
 
     async def _follow(self, relay: PartitionRelay, start: int) -> None:
         """One partition that cannot follow must not hold up the others; the next turn tries again."""
@@ -86,3 +142,7 @@ class Sweep:
             log.warning("%s: the log start does not follow the source's: %s", relay.where, error)
         else:
             relay.destination_start = start
+
+
+def _wanted_start(relay: PartitionRelay) -> int:
+    return min(max(relay.figures.log_start_offset, relay.first_offset), relay.confirmed)

@@ -18,7 +18,7 @@ from twinlog.names import TopicPartition
 from twinlog.wire import codes
 from twinlog.wire.cluster import Cluster
 from twinlog.wire.connection import Connection
-from twinlog.wire.ops_log import DEBUGGER, LATEST
+from twinlog.wire.ops_log import CONSUMER, DEBUGGER, LATEST
 
 LIST_OFFSETS: Final = 2
 # 4 brought the leader's epoch, 6 fields of varying size.
@@ -36,14 +36,14 @@ Ends: TypeAlias = dict[tuple[str, int], tuple[int, int]]
 _Asked: TypeAlias = Sequence[tuple[TopicPartition, int]]
 
 
-def encode_log_ends(asked: Iterable[tuple[TopicPartition, int]]) -> bytes:
-    """A ListOffsets request of version 4 or 5 for the true ends; `asked` are partitions and their leader's epochs."""
+def encode_log_ends(asked: Iterable[tuple[TopicPartition, int]], at: int = LATEST) -> bytes:
+    """A ListOffsets request of version 4 or 5; `asked` are partitions and leader's epochs, `at` as in `LogEnds`."""
     topics = [(name, list(parts)) for name, parts in groupby(sorted(asked), key=lambda item: item[0].topic)]
-    out = [_HEAD.pack(DEBUGGER, 0, len(topics))]
+    out = [_HEAD.pack(DEBUGGER if at == LATEST else CONSUMER, 0, len(topics))]
     for name, parts in topics:
         encoded = name.encode()
         out += (_INT16.pack(len(encoded)), encoded, _INT32.pack(len(parts)))
-        out += [_ASKED.pack(where.partition, epoch, LATEST) for where, epoch in parts]
+        out += [_ASKED.pack(where.partition, epoch, at) for where, epoch in parts]
     return b"".join(out)
 
 
@@ -65,11 +65,15 @@ def decode_log_ends(body: memoryview) -> Ends:
 
 
 class LogEnds:
-    """Asks the leaders of many partitions for the true ends of their logs, on a lane of its own."""
+    """Asks the leaders of many partitions for the true ends of their logs, on a lane of its own.
 
-    def __init__(self, cluster: Cluster, *, lane: str) -> None:
+    With `at` EARLIEST it asks for where they start.
+    """
+
+    def __init__(self, cluster: Cluster, *, lane: str, at: int = LATEST) -> None:
         self._cluster = cluster
         self._lane = lane
+        self._at = at
         self._bodies: dict[int, tuple[_Asked, bytes]] = {}
 
     def __repr__(self) -> str:
@@ -137,6 +141,6 @@ class LogEnds:
             )
         known, body = self._bodies.get(node, ((), b""))
         if known != asked:
-            body = encode_log_ends(asked)
+            body = encode_log_ends(asked, self._at)
             self._bodies[node] = (asked, body)
         return connection.submit_frame(LIST_OFFSETS, version, (body,), decode_log_ends)
