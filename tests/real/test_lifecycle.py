@@ -14,6 +14,8 @@ from twinlog.testing.checker import assert_identical
 from twinlog.testing.kafka import LocalKafka
 from twinlog.wire.ops import delete_topics
 
+pytestmark = pytest.mark.timed
+
 REFRESH = {"mirror.metadata.refresh.interval.ms": "1000"}
 STOPPED_WITHIN_S = 5.0
 MANY = 60

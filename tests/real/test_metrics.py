@@ -25,6 +25,8 @@ from twinlog.testing.kafka import LocalKafka
 from twinlog.testing.ports import free_port
 from twinlog.testing.watchdog import Watchdog
 
+pytestmark = pytest.mark.timed
+
 # All that may be wrong shows within this.
 SHOWN_WITHIN_S = 30.0
 PARTITIONS, RECORDS, IN_TRANSACTION = 2, 500, 10

@@ -42,6 +42,8 @@ _SYNCS = SimpleNamespace(
     topic_metadata_refresh_errors=Counter(m=1),
     topic_config_sync_errors=Counter(m=5),
     consumer_group_offset_sync_errors=Counter(m=6),
+    share_group_offset_sync_errors=Counter(m=8),
+    acl_sync_errors=Counter(m=7),
 )
 
 
@@ -54,8 +56,9 @@ def _view(*supervisors: Any) -> View:
         Image([MirrorRecord("m", {}, "s")]),
         lease,
         SimpleNamespace(supervisors=supervisors, owned=[1, 2]),  # type: ignore[arg-type]
-        SimpleNamespace(connected={}),  # type: ignore[arg-type]
+        SimpleNamespace(connected={"m": SimpleNamespace(throttled_ms=70, rounds={}, dead=0)}),  # type: ignore[arg-type]
         SimpleNamespace(errors={"m": 3}, coordinator=_SYNCS),  # type: ignore[arg-type]
+        SimpleNamespace(throttled_ms=80),  # type: ignore[arg-type]
     )
 
 
@@ -90,6 +93,10 @@ def test_lag_in_records_and_bytes() -> None:
     assert values["twinlog_topic_metadata_refresh_errors_total"] == 4
     assert values["twinlog_topic_config_sync_errors_total"] == 5
     assert values["twinlog_consumer_group_offset_sync_errors_total"] == 6
+    assert values["twinlog_source_throttle_milliseconds_total"] == 70
+    assert values["twinlog_destination_throttle_milliseconds_total"] == 80
+    assert values["twinlog_share_group_offset_sync_errors_total"] == 8
+    assert values["twinlog_acl_sync_errors_total"] == 7
     assert values["twinlog_lease_remaining_seconds"] == 5
 
 

@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 from twinlog.control.image import Image
-from twinlog.control.records import Change, ShardRecord, Tombstone, WorkerRecord
+from twinlog.control.lifecycle import DesiredState, PartitionState
+from twinlog.control.records import (
+    NO_TOPIC_ID,
+    Change,
+    PartitionRecord,
+    ShardRecord,
+    Tombstone,
+    TopicRecord,
+    WorkerRecord,
+)
 from twinlog.control.sharding import shard_of
 from twinlog.errors import GiveWay, RetryLater
 from twinlog.relay.lease import LEASE_S
@@ -187,3 +196,18 @@ async def test_what_was_given_up_is_claimed_before_what_has_to_be_fenced() -> No
     assert bench.shards._next() == [1]
     bench.shards._owned[1] = True
     assert bench.shards._next() == []
+
+
+def test_partitions_that_rest_behind_a_first_offset_are_known_without_a_supervisor() -> None:
+    """Those of the owned shards only; one that mirrors looks after itself, and one that starts at 0 needs nothing."""
+    states = [(PartitionState.STOPPED, 9), (PartitionState.STOPPED, -1), (PartitionState.MIRRORING, 9)]
+    states += [(PartitionState.FAILED, 9), (PartitionState.STOPPED, 9)]
+    records = [PartitionRecord("m", "t", p, state, first_offset=first) for p, (state, first) in enumerate(states)]
+    topic = TopicRecord("m", "t", DesiredState.STOPPED, NO_TOPIC_ID, NO_TOPIC_ID, len(records))
+    around: Any = SimpleNamespace(image=Image([topic, *records]))
+    state: Any = SimpleNamespace(shards=50)
+    shards = Shards(state, around, worker="me")
+    owned = {shard_of("m", "t", p, 50) for p in range(4)}
+    assert shard_of("m", "t", 4, 50) not in owned
+    shards._owned.update(dict.fromkeys(owned, False))
+    assert [record.partition for record in shards.resting] == [0, 3]

@@ -22,7 +22,8 @@ from twinlog.control.records import (
     topics_life,
 )
 from twinlog.errors import Unreachable
-from twinlog.relay import takeover
+from twinlog.relay import settle
+from twinlog.service import supervisor as supervisor_module
 from twinlog.service.supervisor import Supervisor
 
 KEY = ("m", "t", 0)
@@ -31,16 +32,19 @@ OLD, NEW, SOURCE = UUID(int=1), UUID(int=2), UUID(int=3)
 
 
 class _Destination:
-    """Its log ends at `end`, and stands still."""
+    """Its log ends at `end`, and stands still unless it is `moving`."""
 
     def __init__(self) -> None:
         self.lookups = self
+        self.cluster: Any = None
         self.end = 7
+        self.moving = False
         self.questions = 0
 
     async def offset(self, _where: Any, _question: Any) -> int:
         self.questions += 1
         await asyncio.sleep(0)
+        self.end += self.moving
         return self.end
 
 
@@ -98,8 +102,8 @@ def _progress(destination: UUID, end: int) -> ProgressRecord:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A settle wait that is over soon."""
-    monkeypatch.setattr(takeover, "SETTLE_S", 0.05)
-    monkeypatch.setattr(takeover, "POLL_S", 0.01)
+    monkeypatch.setattr(settle, "SETTLE_S", 0.05)
+    monkeypatch.setattr(settle, "POLL_S", 0.01)
 
 
 @pytest.mark.parametrize(("about", "checked"), [(NEW, 90), (OLD, 40)])
@@ -108,7 +112,41 @@ async def test_figures_move_the_checked_offset_only_if_they_are_about_these_topi
     record = _stored(PartitionState.MIRRORING, producer_id=5, checked_offset=40)
     bench = _Bench(_topic(DesiredState.STOPPED), record, _progress(about, 90))
     supervisor = bench.supervisor(settle=False)
-    assert supervisor._known(record).checked_offset == checked
+    assert supervisor.ledger.known().checked_offset == checked
+    await supervisor.cut_off()
+
+
+@pytest.mark.parametrize(
+    ("checked", "first", "skips"), [(40, 90, True), (90, 90, False), (40, -1, False), (-1, 90, False)]
+)
+async def test_a_recover_that_was_begun_goes_on_under_any_owner(checked: int, first: int, *, skips: bool) -> None:
+    """Until both sides have agreed behind the filler; of a first copy nothing is lost."""
+    record = _stored(PartitionState.MIRRORING, producer_id=5, checked_offset=checked, first_offset=first)
+    supervisor = _Bench(_topic(DesiredState.STOPPED), record).supervisor(settle=False)
+    known = supervisor.ledger.known()
+    assert (known.skip_lost, known.first_offset) == (skips, first)
+    await supervisor.cut_off()
+
+
+@pytest.mark.parametrize("desired", [DesiredState.STOPPED, DesiredState.PAUSED])
+async def test_filler_is_deleted_before_the_end_is_told(monkeypatch: pytest.MonkeyPatch, desired: DesiredState) -> None:
+    """What a dead owner had open is aborted first, so that its markers do not come later; no source is needed."""
+    done: list[str] = []
+
+    async def ends(_cluster: Any, _where: Any, fill_id: str) -> None:
+        done.append(fill_id)
+
+    async def deletes(_cluster: Any, _where: Any, record: PartitionRecord, *, within_s: float) -> None:
+        assert within_s > 0
+        done.append(f"below {record.first_offset}, {record.state.name}")
+
+    monkeypatch.setattr(supervisor_module, "end_open", ends)
+    monkeypatch.setattr(supervisor_module, "delete_filler", deletes)
+    bench = _Bench(_topic(desired), _stored(PartitionState.LOG_ALIGNMENT, first_offset=90, long_runs=True))
+    passing, there = supervisor_module.RESTS[desired]
+    supervisor = bench.supervisor(settle=True)
+    await bench.until(there)
+    assert done == ["twinlog-fill-m/t/0", f"below 90, {passing.name}"]
     await supervisor.cut_off()
 
 
@@ -166,6 +204,31 @@ async def test_stopped_is_written_once_the_log_stands_still() -> None:
     assert isinstance(last, PartitionRecord)
     assert last.last_mirrored_offset == 9
     assert await supervisor.release(1.0)
+
+
+async def test_paused_is_written_only_once_nothing_can_be_appended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long what a dead owner had under way keeps the log from standing still; a resume ends the wait."""
+    monkeypatch.setattr(supervisor_module, "REST_WITHIN_S", 0.1)
+    bench = _Bench(_topic(DesiredState.PAUSED), _stored(PartitionState.MIRRORING, last_mirrored_offset=5))
+    bench.connecting.set()
+    bench.destination.moving = True
+    supervisor = bench.supervisor(settle=True)
+    await asyncio.sleep(0.5)
+    assert [_last(bench).state] == [PartitionState.PAUSING]
+    bench.destination.moving = False
+    await bench.until(PartitionState.PAUSED)
+    assert _last(bench).last_mirrored_offset == bench.destination.end > 7
+    assert await supervisor.release(1.0)
+    bench = _Bench(_topic(DesiredState.PAUSED), _stored(PartitionState.MIRRORING, last_mirrored_offset=5))
+    bench.connecting.set()
+    bench.destination.moving = True
+    supervisor = bench.supervisor(settle=True)
+    await bench.until(PartitionState.PAUSING)
+    bench.image.apply(_topic(DesiredState.MIRRORING))
+    supervisor.poke()
+    await bench.until(PartitionState.FAILED)  # since its source is down
+    assert bench.destination.moving
+    await supervisor.cut_off()
 
 
 def _last(bench: _Bench) -> PartitionRecord:

@@ -73,20 +73,20 @@ async def test_a_copy_is_remembered_in_log_alignment_and_forgotten_with_mirrorin
     monkeypatch.setattr(Rolling, "restore", lambda *_: asyncio.sleep(0))
     bench = Bench(record())
     await bench.stopped()
-    supervisor = bench.supervisor
-    supervisor.record = record()
+    supervisor, ledger = bench.supervisor, bench.supervisor.ledger
+    ledger.record = record()
     bench.hold.clear()
-    writing = asyncio.gather(supervisor.copying(PROGRESS, COPY, "waits"), supervisor.before_long_run(PROGRESS, 9))
+    writing = asyncio.gather(ledger.copying(PROGRESS, COPY, "waits"), ledger.before_long_run(PROGRESS, 9))
     await asyncio.sleep(0.01)
     bench.hold.set()
     await writing
     last = bench.written[-1]
     assert (last.state, last.error, last.long_runs) == (PartitionState.LOG_ALIGNMENT, "waits", True)
     assert left(COPY).items() <= {name: getattr(last, name) for name in left(COPY)}.items()
-    assert supervisor._known(last).copy == COPY
-    await supervisor.mirroring(PROGRESS)
+    assert ledger.known().copy == COPY
+    await ledger.mirroring(PROGRESS)
     last = bench.written[-1]
-    assert (last.state, last.error, supervisor._known(last).copy.over) == (PartitionState.MIRRORING, "", True)
+    assert (last.state, last.error, ledger.known().copy.over) == (PartitionState.MIRRORING, "", True)
     await supervisor.cut_off()
 
 
@@ -94,10 +94,10 @@ async def test_figures_count_while_a_copy_is_under_way() -> None:
     """Else each takeover would compare all that was copied so far."""
     figure = Figure(*KEY, 0, 70, 70, 0, 70, waiting_for_transaction=False, life=topics_life(SOURCE, HERE))
     bench = Bench(ProgressRecord(1, "w", 5, (figure,)))
-    checked = [
-        bench.supervisor._known(record(producer_id=7, checked_offset=5, **left(copy))).checked_offset
-        for copy in (COPY, Copy(configs_before=BEFORE), Copy())
-    ]
+    checked = []
+    for copy in (COPY, Copy(configs_before=BEFORE), Copy()):
+        bench.supervisor.ledger.record = record(producer_id=7, checked_offset=5, **left(copy))
+        checked.append(bench.supervisor.ledger.known().checked_offset)
     assert checked == [70, 70, 5]
     await bench.supervisor.cut_off()
 
@@ -107,7 +107,7 @@ async def test_peers_are_the_other_partitions_of_the_same_topics() -> None:
     failed = record(2, PartitionState.FAILED, **left(COPY))
     former = record(3, PartitionState.MIRRORING, destination_topic_id=FORMER, **left(COPY))
     bench = Bench(record(0, **left(COPY)), record(1), failed, former)
-    assert list(bench.supervisor.peers()) == [Peer(Copy(), active=True), Peer(COPY, active=False)]
+    assert list(bench.supervisor.ledger.peers()) == [Peer(Copy(), active=True), Peer(COPY, active=False)]
     await bench.supervisor.cut_off()
 
 
@@ -125,5 +125,5 @@ async def test_a_stop_puts_the_configs_back(monkeypatch: pytest.MonkeyPatch, *, 
     bench = Bench(record(**left(COPY)))
     await bench.stopped()
     assert asked == [BEFORE]
-    assert bench.supervisor._known(bench.written[-1]).copy == COPY
+    assert bench.supervisor.ledger.known().copy == COPY
     await bench.supervisor.cut_off()

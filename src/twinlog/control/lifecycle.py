@@ -75,6 +75,8 @@ TRANSITIONS: tuple[Transition, ...] = (
     # ... and whose controller tells brokers at once, while a topic here may be stopped before any worker saw it:
     Transition(_S.UNKNOWN, _S.STOPPING, "stop before any worker saw it"),
     Transition(_S.UNKNOWN, _S.PAUSING, "pause before any worker saw it"),
+    Transition(_S.STOPPED, _S.PAUSING, "started again and paused before any worker saw it"),
+    Transition(_S.STOPPING, _S.PAUSING, "started again and paused before the stop was over"),
     # FAILED from anywhere, and from FAILED to anywhere.
     *(Transition(state, _S.FAILED, "error") for state in _S if state is not _S.FAILED),
     *(Transition(_S.FAILED, state, "retry, recover, pause or stop") for state in _S if state is not _S.FAILED),

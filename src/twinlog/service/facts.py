@@ -9,7 +9,7 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from twinlog.errors import AuthorizationFailed, RefreshLeader, RetryLater, TwinlogError
-from twinlog.relay.takeover import TopicIds
+from twinlog.relay.topic_ids import TopicIds
 from twinlog.wire.cluster import Cluster
 from twinlog.wire.ops import MARKER_RIGHTS, cluster_rights, describe_configs
 
@@ -130,9 +130,10 @@ async def _may_be_tiered(source: Cluster, topics: Collection[str]) -> dict[str, 
 class Gathered(Generic[K, V]):
     """Questions that many ask at the same moment, asked together and once, with the answers kept for a while.
 
-    `ask` gets all keys of a moment. Where that fails for several, each is asked alone, so that one topic's missing
-    right is no other topic's trouble. A failure is told to all who wait for it, and then forgotten; so is an answer
-    that `keep` refuses.
+    Not for where a log ends: there only an answer to a question that was asked after this one counts
+    (`relay.lookups.Lookups`). `ask` gets all keys of a moment. Where that fails for several, each is asked alone, so
+    that one topic's missing right is no other topic's trouble. A failure is told to all who wait for it, and then
+    forgotten; so is an answer that `keep` refuses.
     """
 
     def __init__(

@@ -63,6 +63,32 @@ WORKER = (
         "Groups whose offsets could not be synced, and syncs that failed as a whole.",
         "ConsumerGroupOffsetSyncError",
     ),
+    _counter(
+        "source_throttle_milliseconds",
+        "ms",
+        ("mirror",),
+        "For how long the source's quotas have held back this worker's fetching.",
+    ),
+    _counter(
+        "destination_throttle_milliseconds",
+        "ms",
+        (),
+        "For how long the destination's quotas have held back this worker's writing of data.",
+    ),
+    _counter(
+        "share_group_offset_sync_errors",
+        "errors",
+        ("mirror",),
+        "Share groups whose start offsets could not be synced, and syncs that failed as a whole.",
+        "ShareGroupOffsetSyncError",
+    ),
+    _counter(
+        "acl_sync_errors",
+        "errors",
+        ("mirror",),
+        "ACLs that could not be made, deleted or given, and syncs that failed as a whole.",
+        "AclSyncError",
+    ),
     _gauge(
         "partitions",
         "partitions",

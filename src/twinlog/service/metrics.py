@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 
 from twinlog.control.image import Image
 from twinlog.control.lifecycle import PartitionState
+from twinlog.relay.destination import Destination
 from twinlog.relay.lease import LEASE_S, Lease
 from twinlog.service.discovery import Discovery
 from twinlog.service.metric_table import BY_NAME, MOST_PARTITIONS, SUMMED, Kind
@@ -139,6 +140,7 @@ class View:
     shards: Shards
     sources: Sources
     discovery: Discovery
+    destination: Destination
     sights: Sights = field(default_factory=Sights)
     _rounds: tuple[float, Mapping[tuple[str, int, str], int]] = (0.0, {})
     _rate: float = 0.0
@@ -176,6 +178,9 @@ class View:
         for mirror in self.image.mirrors:
             yield "twinlog_mirror_topics", (mirror,), sum(1 for _ in self.image.topics_of(mirror))
             yield from self._sync_errors(mirror)
+        for mirror, source in self.sources.connected.items():
+            yield "twinlog_source_throttle_milliseconds_total", (mirror,), source.throttled_ms
+        yield "twinlog_destination_throttle_milliseconds_total", (), self.destination.throttled_ms
         yield "twinlog_max_lag_records", (), max((lag_of(one) for one in supervisors), default=0)
         yield "twinlog_min_fetch_rate", (), self._fetch_rate(now)
         dead = sum(source.dead for source in self.sources.connected.values())
@@ -188,6 +193,9 @@ class View:
             yield "twinlog_topic_config_sync_errors_total", (mirror,), syncs.topic_config_sync_errors[mirror]
             groups = syncs.consumer_group_offset_sync_errors[mirror]
             yield "twinlog_consumer_group_offset_sync_errors_total", (mirror,), groups
+            shares = syncs.share_group_offset_sync_errors[mirror]
+            yield "twinlog_share_group_offset_sync_errors_total", (mirror,), shares
+            yield "twinlog_acl_sync_errors_total", (mirror,), syncs.acl_sync_errors[mirror]
         yield "twinlog_topic_metadata_refresh_errors_total", (mirror,), refreshes
 
     def _fetch_rate(self, now: float) -> float:

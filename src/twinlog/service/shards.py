@@ -30,17 +30,24 @@ from dataclasses import dataclass, field
 from twinlog.control.commands import Handled
 from twinlog.control.image import Image
 from twinlog.control.lifecycle import SETTLED, DesiredState
-from twinlog.control.records import Change, MirrorRecord, ShardRecord, Tombstone, TopicRecord, WorkerRecord
+from twinlog.control.records import (
+    Change,
+    MirrorRecord,
+    PartitionRecord,
+    ShardRecord,
+    Tombstone,
+    TopicRecord,
+    WorkerRecord,
+)
 from twinlog.control.sharding import shard_of
 from twinlog.errors import GiveWay, RetryLater, TwinlogError
-from twinlog.names import TopicPartition
 from twinlog.relay.lease import LEASE_S
 from twinlog.relay.waiting import cancelled
+from twinlog.service.leftovers import AT_REST
 from twinlog.service.supervisor import Supervisor, Surroundings
 from twinlog.state.log import StateLog
-from twinlog.state.topic import STATE_TOPIC
 from twinlog.state.transact import transact
-from twinlog.wire.ops import LATEST, init_producer_id, list_offsets
+from twinlog.wire.ops import init_producer_id
 
 log = logging.getLogger("twinlog.shards")
 
@@ -54,7 +61,6 @@ RETRY_FROM_S, RETRY_TO_S = 0.2, 1.0
 RELEASE_WITHIN_S, SAID_WITHIN_S = 4.0, 1.5
 # A worker that died inside a transaction holds up whoever reads the state to its end, until it is fenced.
 LOAD_WITHIN_S = 1.5
-CATCH_UP_WITHIN_S, CATCH_UP_POLL_S = 10.0, 0.02
 
 
 def lease_id(worker: str) -> str:
@@ -122,6 +128,19 @@ class Shards:
     def supervisors(self) -> Collection[Supervisor]:
         """Those of all partitions in the owned shards."""
         return self._supervisors.values()
+
+    @property
+    def resting(self) -> list[PartitionRecord]:
+        """What is stored of the owned partitions that rest behind a first offset; not all have a supervisor."""
+        image = self._around.image
+        return [
+            record
+            for topic in image.all_topics()
+            for record in image.partitions_of(topic.mirror, topic.topic)
+            if record.first_offset > 0
+            and record.state in AT_REST
+            and shard_of(record.mirror, record.topic, record.partition, self._state.shards) in self._owned
+        ]
 
     def gained(self, shards: Collection[int]) -> None:
         """The group gives us `shards`: claim them in the background, unless this worker is about to end."""
@@ -214,7 +233,12 @@ class Shards:
             lambda image: self._judge(image, shards, expected),
             transactional_id=CLAIM_ID,
         )
-        await self._caught_up()
+        try:
+            await self._around.caught_up()
+        except TwinlogError:
+            # The claim stands, and must not name us for ever.
+            await self._say_given_up(shards, unsettled)
+            raise
         granted = {shard for shard in shards if shard in self._wanted}
         self._owned.update({shard: shard in unsettled for shard in granted})
         log.info("owns %d shards, %d of them just claimed", len(self._owned), len(granted))
@@ -265,17 +289,6 @@ class Shards:
             log.info("fencing worker %s, which is silent while something holds up the state", silent)
             await init_producer_id(self._state.cluster, lease_id(silent))
             others -= {silent}
-
-    async def _caught_up(self) -> None:
-        """Wait until the followed image holds all that was committed before our claim."""
-        asked = {TopicPartition(STATE_TOPIC, shard): LATEST for shard in range(self._state.shards)}
-        ends = await list_offsets(self._state.cluster, asked, read_committed=True)
-        positions = self._around.image.positions
-        deadline = time.monotonic() + CATCH_UP_WITHIN_S
-        while any(positions.get(tp.partition, 0) < listed.offset for tp, listed in ends.items()):
-            if time.monotonic() > deadline:
-                raise RetryLater(f"the state could not be followed to its end within {CATCH_UP_WITHIN_S:.0f} s")
-            await asyncio.sleep(CATCH_UP_POLL_S)
 
     def _judge(self, image: Image, shards: Sequence[int], expected: dict[int, str]) -> Handled[set[int]]:
         """Write ourselves down where nobody else has come in between; returns the shards that have to be settled."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from twinlog.admin.sources import SOURCE_LABEL
-from twinlog.config.mirror import MirrorConfig, filters_only_change
+from twinlog.config.mirror import MirrorConfig, same_connection
 from twinlog.control.records import MirrorRecord
 from twinlog.errors import BadInput, PartitionFailed
 from twinlog.relay.budget import Budget
@@ -104,6 +104,8 @@ class Sources:
             response_max_bytes=config.fetch_response_max_bytes,
             timeout_ms=config.socket_timeout_ms,
             backoff_ms=config.fetch_backoff_ms,
+            fetchers=config.num_replica_fetchers,
+            receive_buffer_bytes=config.socket_receive_buffer_bytes,
         )
         return Source(cluster, mirror=mirror.mirror, settings=fetch, budget=self._budget)
 
@@ -131,15 +133,3 @@ class Sources:
         for attempt in attempts:
             if not attempt.failed:
                 await attempt.task.result().close()
-
-
-def same_connection(old: Mapping[str, str], new: Mapping[str, str]) -> bool:
-    """Whether a change of a mirror's configs leaves the connection to its source alone, as that of a filter does."""
-    if old == new:
-        return True
-    try:
-        return filters_only_change(
-            MirrorConfig.from_properties(old, "the old configs"), MirrorConfig.from_properties(new, "the new configs")
-        )
-    except BadInput:
-        return False

@@ -1,38 +1,39 @@
-"""Moves one mirror partition from its actual state to the desired one, and writes each state down.
-
-The only writer of the partition's record, as long as its worker holds the lease and the shard.
-"""
+"""Moves one mirror partition from its actual state to the desired one, and has each state written down (`ledger`)."""
 
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
-from twinlog.config.mirror import MirrorConfig
+from twinlog.config.mirror import same_connection
 from twinlog.control.image import Image
-from twinlog.control.lifecycle import DesiredState, PartitionState, check
-from twinlog.control.records import NEVER_RETRY, MirrorRecord, PartitionRecord, TopicRecord, topics_life
-from twinlog.errors import BadInput, GiveWay, PartitionFailed, TwinlogError
+from twinlog.control.lifecycle import DesiredState, PartitionState
+from twinlog.control.records import NEVER_RETRY, MirrorRecord, PartitionRecord, TopicRecord
+from twinlog.errors import GiveWay, PartitionFailed, TwinlogError
 from twinlog.names import TopicPartition
 from twinlog.relay.counts import Counts
 from twinlog.relay.decide import Stopped, Terms
 from twinlog.relay.destination import Destination
 from twinlog.relay.fetch import Source
-from twinlog.relay.firstcopy import Peer
 from twinlog.relay.lease import Lease
 from twinlog.relay.partition import Claim, PartitionRelay
-from twinlog.relay.progress import Progress
 from twinlog.relay.rolling import Rolling
+from twinlog.relay.settle import HIGH_WATERMARK, settled_end
 from twinlog.relay.tailcheck import Sides
-from twinlog.relay.takeover import HIGH_WATERMARK, OVERTAKEN, Copy, Known, TopicIds, settled_end
+from twinlog.relay.takeover import OVERTAKEN
+from twinlog.relay.topic_ids import TopicIds
 from twinlog.relay.waiting import cancelled, unless
 from twinlog.service.facts import FactFinder, Facts
 from twinlog.service.keeper import Keeper
+from twinlog.service.ledger import PartitionLedger
+from twinlog.service.leftovers import delete_filler, end_open
 from twinlog.service.retries import helped, returns_to, wait_s
-from twinlog.service.sources import Sources, same_connection
+from twinlog.service.sources import Sources
 from twinlog.service.throttle import Throttles
+from twinlog.wire.ops import describe_producers
 
 log = logging.getLogger("twinlog.partition")
 
@@ -42,6 +43,12 @@ LEASE_POLL_S = 0.1
 AFTER_MISTAKE_S = 5.0
 # A settle wait takes two seconds; where the destination needs more, its end is not known to stand still.
 REST_WITHIN_S = 4.0
+# For how long a stop waits for the destination to delete filler; the sweep tries again.
+CLEAR_UP_WITHIN_S = 3.0
+# Where a former owner did not end in order, STOPPED waits longer: behind it applications write, at any offset.
+STILL_BEFORE_STOPPED_S, STOPPED_WITHIN_S = 5.0, 10.0
+# ... and for so long it is looked after whether something of the former owner's came in spite of that.
+WATCHED_S, WATCH_EVERY_S = 60.0, 5.0
 # Two refreshes that agree on a deletion are as far apart as the mirror's refreshes, within these bounds.
 SHORTEST_APART_S, LONGEST_APART_S = 1.0, 30.0
 # By what is desired: the state that is passed through (a crash may have left it so), and where it leads.
@@ -51,12 +58,16 @@ RESTS = {
 }
 
 
-STREAMING = {PartitionState.LOG_ALIGNMENT, PartitionState.MIRRORING}
+async def already() -> None:
+    """Nothing has to be waited for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What all supervisors of a worker share."""
+    """What all supervisors of a worker share.
+
+    `caught_up` waits until the image holds all that was committed before it was called; it raises RetryLater.
+    """
 
     image: Image
     keeper: Keeper
@@ -65,6 +76,7 @@ class Surroundings:
     destination: Destination
     facts: FactFinder
     throttles: Throttles | None = None
+    caught_up: Callable[[], Coroutine[Any, Any, None]] = already
 
 
 class Supervisor:
@@ -79,22 +91,30 @@ class Supervisor:
         self._settle = settle
         self._changed = asyncio.Event()
         self._releasing = False
-        self._began_at = -1
-        self._skip_lost = False
         self._end_is_known = False
+        self._must_catch_up = False
         self._configs: Mapping[str, str] = {}
-        # The relay and what finishes a first copy may both have something to remember.
-        self._writing = asyncio.Lock()
-        self.record = self._stored()
+        self.ledger = PartitionLedger(around.image, around.keeper, key)
         self._task = asyncio.create_task(self._run(), name=f"partition {self.where}")
 
     def __repr__(self) -> str:
         return f"Supervisor({self.mirror} {self.where}, {self.record.state.name})"
 
     @property
+    def record(self) -> PartitionRecord:
+        """What was written last."""
+        return self.ledger.record
+
+    @property
     def state(self) -> PartitionState:
         """The state written last."""
         return self.record.state
+
+    @property
+    def mirrored_partitions(self) -> int:
+        """How many partitions of the topic are mirrored."""
+        topic = self.ledger.topic_record()
+        return 0 if topic is None else topic.partitions
 
     @property
     def ended(self) -> bool:
@@ -126,46 +146,15 @@ class Supervisor:
 
     def _outdated(self) -> bool:
         """Whether the relay does what is no longer wanted, from another source, or for other topics."""
-        return self._desired() is not DesiredState.MIRRORING or self._source_changed() or self._topics_changed()
-
-    def _topics_changed(self) -> bool:
-        topic, record = self._topic_record(), self.record
-        ids = (record.source_topic_id, record.destination_topic_id)
-        return topic is not None and (topic.source_topic_id, topic.destination_topic_id) != ids
+        return (
+            self.ledger.desired() is not DesiredState.MIRRORING
+            or self._source_changed()
+            or self.ledger.topics_changed()
+        )
 
     def _source_changed(self) -> bool:
         mirror = self._around.image.mirrors.get(self.mirror)
         return mirror is not None and not same_connection(self._configs, mirror.configs)
-
-    # Desired and stored
-
-    def _topic_record(self) -> TopicRecord | None:
-        return self._around.image.topic(self.mirror, self.topic)
-
-    def _desired(self) -> DesiredState:
-        record = self._topic_record()
-        return DesiredState.STOPPED if record is None else record.desired
-
-    def _stored(self) -> PartitionRecord:
-        """The stored record, or a new one where none is stored or the stored one is about topics that are gone."""
-        topic = self._topic_record()
-        stored = self._around.image.partition(self.mirror, self.topic, self.partition)
-        fresh = PartitionRecord(self.mirror, self.topic, self.partition, PartitionState.UNKNOWN)
-        if topic is None:
-            return stored or fresh
-        ids = (topic.source_topic_id, topic.destination_topic_id)
-        if stored is None or (stored.source_topic_id, stored.destination_topic_id) != ids:
-            return replace(fresh, source_topic_id=ids[0], destination_topic_id=ids[1])
-        return stored
-
-    async def _write(self, state: PartitionState, **changes: object) -> None:
-        async with self._writing:
-            check(self.record.state, state)
-            changed = replace(self.record, state=state, **changes)  # type: ignore[arg-type]  # the record's own names
-            if state is not self.record.state:
-                log.info("%s of mirror %s: %s", self.where, self.mirror, state.name)
-            await self._around.keeper.put(changed)
-            self.record = changed
 
     # The loop
 
@@ -173,7 +162,7 @@ class Supervisor:
         while not self._releasing:
             self._changed.clear()
             try:
-                if self._desired() is DesiredState.MIRRORING:
+                if self.ledger.desired() is DesiredState.MIRRORING:
                     await self._mirror()
                 else:
                     await self._rest()
@@ -184,7 +173,7 @@ class Supervisor:
                 await self._idle(AFTER_MISTAKE_S)
 
     async def _mirror(self) -> None:
-        self.record = self._current()
+        self.ledger.look_again()
         try:
             if self.record.state is PartitionState.FAILED and not await self._tries_again():
                 return
@@ -202,13 +191,13 @@ class Supervisor:
     async def _relay_once(self) -> None:
         around = self._around
         mirror = around.image.mirrors.get(self.mirror)
-        topic = self._topic_record()
+        topic = self.ledger.topic_record()
         if mirror is None or topic is None:
             await self._changed.wait()
             return
-        await self._begin()
-        self._configs = mirror.configs
         try:
+            await self._begin()
+            self._configs = mirror.configs
             source = await unless(self._changed, around.sources.get(mirror))
             facts = await unless(self._changed, around.facts.of(self.topic, source.cluster, self._ids(topic, source)))
         except Stopped:
@@ -216,13 +205,13 @@ class Supervisor:
         claim = self._claim(topic, facts)
         # Only the first takeover may do without the settle wait; what comes later has had something in flight.
         self._settle = True
-        self._began_at = self.record.checked_offset
+        self.ledger.began_at = self.record.checked_offset
         relay = PartitionRelay(
             claim,
             source=source,
             destination=around.destination,
             lease=around.lease,
-            ledger=self,
+            ledger=self.ledger,
             counts=self.counts,
             throttle=around.throttles.of(self.mirror) if around.throttles else None,
         )
@@ -238,7 +227,8 @@ class Supervisor:
             raise
         finally:
             await cancelled({helped})
-            self._keep(relay)
+            self._end_is_known = self._end_is_known or relay.progress is not None
+            self.ledger.keep(relay)
             self.relay = None
 
     def _claim(self, topic: TopicRecord, facts: Facts) -> Claim:
@@ -246,8 +236,8 @@ class Supervisor:
             where=self.where,
             source_topic_id=topic.source_topic_id,
             destination_topic_id=topic.destination_topic_id,
-            fill_id=f"twinlog-fill-{self.mirror}-{self.topic}-{self.partition}",
-            known=self._known(self.record),
+            fill_id=self._fill_id,
+            known=self.ledger.known(),
             settle=self._settle,
             compacted=facts.compacted,
             max_message_bytes=facts.max_message_bytes,
@@ -263,71 +253,92 @@ class Supervisor:
         return TopicIds(sides, self.topic, source=there, destination=here, apart_s=self._apart_s())
 
     def _apart_s(self) -> float:
-        refresh_s = self._mirror_config().metadata_refresh_interval_ms / 1000
+        refresh_s = self.ledger.mirror_config().metadata_refresh_interval_ms / 1000
         return min(LONGEST_APART_S, max(SHORTEST_APART_S, refresh_s))
-
-    def _current(self) -> PartitionRecord:
-        """The own record, unless the topic was started anew with other ids meanwhile."""
-        topic = self._topic_record()
-        if topic is None:
-            return self.record
-        ids = (topic.source_topic_id, topic.destination_topic_id)
-        return self.record if (self.record.source_topic_id, self.record.destination_topic_id) == ids else self._stored()
 
     async def _begin(self) -> None:
         for passing, there in RESTS.values():
             if self.record.state is passing:
-                await self._write(there)
-        if self.record.state in {PartitionState.UNKNOWN, PartitionState.STOPPED}:
-            await self._write(PartitionState.LOG_ALIGNMENT)
-
-    def _known(self, record: PartitionRecord) -> Known:
-        published = self._around.image.published(self.mirror, self.topic, self.partition)
-        checked = record.checked_offset
-        copy = Copy(record.filled_to, record.last_filling, record.configs_before)
-        streamed = record.state is PartitionState.MIRRORING or not copy.over
-        if checked >= 0 and published is not None and streamed:
-            # Figures of topics that had these names before are about other logs.
-            life = topics_life(record.source_topic_id, record.destination_topic_id)
-            checked = max(checked, published.figure.destination_end if published.figure.life == life else 0)
-        return Known(
-            record.producer_id,
-            record.producer_epoch,
-            record.spare_producer_id,
-            checked,
-            record.long_runs,
-            copy,
-            self._skip_lost,
-        )
-
-    def _keep(self, relay: PartitionRelay) -> None:
-        """Take over into the record what the relay came to know; written with the next state."""
-        progress = relay.progress
-        if progress is None:
-            return
-        self._end_is_known = True
-        if 0 <= self._began_at < progress.position:
-            # The counter of retries is cleared by a successful append.
-            self.record = replace(self.record, retry_attempt=0)
-        self.record = replace(
-            self.record,
-            producer_id=progress.producer_id,
-            producer_epoch=max(progress.spent_epoch, progress.epoch),
-            checked_offset=relay.confirmed if self.record.checked_offset >= 0 else self.record.checked_offset,
-            last_mirrored_offset=relay.confirmed,
-        )
+                await self.ledger.write(there)
+        rested = self.record.state in {PartitionState.PAUSED, PartitionState.STOPPED}
+        self._must_catch_up = self._must_catch_up or rested
+        if rested or self.record.state is PartitionState.UNKNOWN:
+            await self.ledger.write(PartitionState.LOG_ALIGNMENT)
+        if self._must_catch_up:
+            # A command that came before that has taken the old state for its answer: it must be heard first.
+            await unless(self._changed, self._around.caught_up())
+            self._must_catch_up = False
 
     async def _rest(self) -> None:
         """Reach PAUSED or STOPPED, and wait there."""
-        passing, there = RESTS[self._desired()]
-        self.record = self._current()
+        passing, there = RESTS[self.ledger.desired()]
+        self.ledger.look_again()
         if self.record.state is not there:
             if self.record.state is not passing:
-                await self._write(passing)
+                await self.ledger.write(passing)
+            if self.record.long_runs and self._settle:
+                await end_open(self._around.destination.cluster, self.where, self._fill_id)
+            if there is PartitionState.PAUSED and not await self._surely_at_rest():
+                return
             if there is PartitionState.STOPPED and self.record.configs_before:
                 await self._put_configs_back()
-            await self._write(there, last_mirrored_offset=await self._end(), error="", retry_attempt=0)
+            if self.record.first_offset > 0:
+                cluster = self._around.destination.cluster
+                await delete_filler(cluster, self.where, self.record, within_s=CLEAR_UP_WITHIN_S)
+            in_doubt = self._settle and there is PartitionState.STOPPED
+            await self.ledger.write(there, last_mirrored_offset=await self._end(), error="", retry_attempt=0)
+            if in_doubt:
+                await self._watch_for_late_appends()
         await self._idle()
+
+    @property
+    def _fill_id(self) -> str:
+        # A slash is in no name, so that no two partitions share an id.
+        return f"twinlog-fill-{self.mirror}/{self.topic}/{self.partition}"
+
+    async def _watch_for_late_appends(self) -> None:
+        """Say so if a request of the former owner's is carried out after STOPPED: it would be in nobody's place."""
+        before, until = await self._appended(), time.monotonic() + WATCHED_S
+        while before is not None and time.monotonic() < until:
+            self._changed.clear()
+            if self._releasing or self.ledger.desired() is not DesiredState.STOPPED:
+                return
+            with suppress(Stopped):
+                await unless(self._changed, asyncio.sleep(WATCH_EVERY_S))
+            now = await self._appended()
+            if now is not None and now - before:
+                reason = (
+                    f"{self.where}: after it was STOPPED a request of its former worker, which did not end in order, "
+                    f"was carried out late: records of the source stand at or behind offset "
+                    f"{self.record.last_mirrored_offset} at wrong offsets. Look for them before the topic is used."
+                )
+                log.error("%s", reason)
+                await self.ledger.note(error=reason)
+                return
+
+    async def _appended(self) -> frozenset[tuple[int, int, int]] | None:
+        """How far the mirror's own producers have got, by the leader's memory; None where that cannot be told."""
+        ours = {self.record.producer_id, self.record.spare_producer_id}
+        try:
+            told = await describe_producers(self._around.destination.cluster, self.where)
+        except TwinlogError:
+            return None
+        return frozenset((one.producer_id, one.epoch, one.last_sequence) for one in told if one.producer_id in ours)
+
+    async def _surely_at_rest(self) -> bool:
+        """Wait until nothing of ours can be appended any more; False where something else is wanted meanwhile.
+
+        PAUSED is a promise, so it waits for as long as a lost answer leaves that in doubt. STOPPED does not: a failover
+        must not hang on a log that somebody else writes to.
+        """
+        while self._settle:
+            self._end_is_known = False
+            try:
+                await unless(self._changed, self._come_to_rest())
+                await unless(self._changed, asyncio.sleep(LEASE_POLL_S))
+            except Stopped:
+                return False
+        return True
 
     async def _put_configs_back(self) -> None:
         """A topic that is no mirror any more has its own configs, also where its first copy was not over."""
@@ -361,12 +372,14 @@ class Supervisor:
         """Let arrive what may still be under way, while nothing is sent, so that a successor need not wait for it."""
         if not self._settle:
             return
+        stopping = self.record.state is PartitionState.STOPPING
+        within_s, still_s = (STOPPED_WITHIN_S, STILL_BEFORE_STOPPED_S) if stopping else (REST_WITHIN_S, None)
         try:
-            async with asyncio.timeout(REST_WITHIN_S):
-                await settled_end(self._around.destination.lookups, self.where, time.monotonic)
+            async with asyncio.timeout(within_s):
+                await settled_end(self._around.destination.lookups, self.where, time.monotonic, still_s=still_s)
             self._settle = False
         except (TimeoutError, TwinlogError) as error:
-            log.info("%s: not known to be at rest: %s", self.where, str(error) or f"{REST_WITHIN_S:.0f} s are over")
+            log.info("%s: not known to be at rest: %s", self.where, str(error) or f"{within_s:.0f} s are over")
 
     async def _idle(self, seconds: float | None = None) -> None:
         """Come to rest, then wait until something has changed, or for so many seconds."""
@@ -376,10 +389,10 @@ class Supervisor:
                 await self._changed.wait()
 
     async def _failed(self, reason: str, *, retriable: bool) -> None:
-        topic = self._topic_record()
+        topic = self.ledger.topic_record()
         before = self.record.state if self.record.state is not PartitionState.FAILED else self.record.previous_state
         log.error("%s of mirror %s: FAILED: %s", self.where, self.mirror, reason)
-        await self._write(
+        await self.ledger.write(
             PartitionState.FAILED,
             error=reason,
             retry_attempt=max(0, self.record.retry_attempt) if retriable else NEVER_RETRY,
@@ -390,12 +403,12 @@ class Supervisor:
 
     async def _tries_again(self) -> bool:
         """Wait until a FAILED partition is to be tried again, and say so; False where something else is wanted."""
-        wait = wait_s(self.record, self._mirror_config())
+        wait = wait_s(self.record, self.ledger.mirror_config())
         due, failed_with = time.monotonic() + wait, self._around.image.mirrors.get(self.mirror)
         while True:
             self._changed.clear()
-            mirror, topic = self._around.image.mirrors.get(self.mirror), self._topic_record()
-            if self._releasing or self._desired() is not DesiredState.MIRRORING or self._topics_changed():
+            mirror, topic = self._around.image.mirrors.get(self.mirror), self.ledger.topic_record()
+            if self._releasing or self.ledger.desired() is not DesiredState.MIRRORING or self.ledger.topics_changed():
                 return False
             if topic is not None and topic.recoveries > self.record.recoveries:
                 await self._recover(topic)
@@ -403,7 +416,7 @@ class Supervisor:
             left = due - time.monotonic()
             cured = mirror is not None and failed_with is not None and self._cured(failed_with, mirror)
             if left <= 0 or cured:
-                await self._write(returns_to(self.record), retry_attempt=self.record.retry_attempt + 1)
+                await self.ledger.write(returns_to(self.record), retry_attempt=self.record.retry_attempt + 1)
                 return True
             await self._idle(None if left == float("inf") else left)
 
@@ -414,22 +427,15 @@ class Supervisor:
 
     async def _recover(self, topic: TopicRecord) -> None:
         """An operator asks for another try: the counter begins anew, and what retention took may be left out."""
-        self._skip_lost = OVERTAKEN in self.record.error
+        self.ledger.skip_lost = OVERTAKEN in self.record.error
         log.info("%s of mirror %s: recovers", self.where, self.mirror)
-        await self._write(returns_to(self.record), retry_attempt=0, recoveries=topic.recoveries)
+        await self.ledger.write(returns_to(self.record), retry_attempt=0, recoveries=topic.recoveries)
 
     async def _note_help(self, relay: PartitionRelay) -> None:
         """Clear the counter of retries in the state once a retry has helped."""
         if self.record.retry_attempt > 0:
-            await helped(relay, lambda: self._began_at)
-            await self._write(self.record.state, retry_attempt=0)
-
-    def _mirror_config(self) -> MirrorConfig:
-        mirror: MirrorRecord | None = self._around.image.mirrors.get(self.mirror)
-        try:
-            return MirrorConfig.from_properties(mirror.configs if mirror else {}, self.mirror)
-        except BadInput:
-            return MirrorConfig()
+            await helped(relay, lambda: self.ledger.began_at)
+            await self.ledger.note(retry_attempt=0)
 
     async def _without_lease(self, error: GiveWay) -> None:
         lease = self._around.lease
@@ -440,50 +446,3 @@ class Supervisor:
             if lease.is_fenced:
                 raise error
             await asyncio.sleep(LEASE_POLL_S)
-
-    # What the relay asks to remember (`relay.partition.Ledger`)
-
-    async def took_producer(self, progress: Progress) -> None:
-        """Remember the partition's producer id."""
-        await self._write(self.record.state, producer_id=progress.producer_id, producer_epoch=progress.epoch)
-
-    async def took_spare(self, progress: Progress) -> None:
-        """Remember the producer id that takes over when the present one's epochs run out."""
-        await self._write(self.record.state, spare_producer_id=progress.spare_producer_id)
-
-    async def mirroring(self, progress: Progress) -> None:
-        """Remember that both sides agree up to the position."""
-        await self._agreed(PartitionState.MIRRORING, progress, Copy())
-
-    async def copying(self, progress: Progress, copy: Copy, note: str = "") -> None:
-        """Remember what is left of the first copy."""
-        await self._agreed(PartitionState.LOG_ALIGNMENT, progress, copy, note)
-
-    async def _agreed(self, state: PartitionState, progress: Progress, copy: Copy, note: str = "") -> None:
-        if self._began_at < 0:
-            self._began_at = progress.position
-        self._skip_lost = False
-        await self._write(
-            state,
-            producer_id=progress.producer_id,
-            producer_epoch=max(progress.spent_epoch, progress.epoch),
-            checked_offset=progress.position,
-            last_mirrored_offset=progress.position,
-            error=note,
-            filled_to=copy.filled_to,
-            last_filling=copy.last_filling,
-            configs_before=copy.configs_before,
-        )
-
-    def peers(self) -> Sequence[Peer]:
-        """The topic's other partitions, as far as they are about the same topics."""
-        ids = (self.record.source_topic_id, self.record.destination_topic_id)
-        return [
-            Peer(Copy(other.filled_to, other.last_filling, other.configs_before), other.state in STREAMING)
-            for other in self._around.image.partitions_of(self.mirror, self.topic)
-            if other.partition != self.partition and (other.source_topic_id, other.destination_topic_id) == ids
-        ]
-
-    async def before_long_run(self, progress: Progress, epoch: int) -> None:
-        """Remember that the partition's own transactional id may have something open."""
-        await self._write(self.record.state, producer_id=progress.producer_id, producer_epoch=epoch, long_runs=True)

@@ -10,11 +10,21 @@ from contextlib import suppress
 
 from twinlog.admin.mirrors import DESTINATION_LABEL
 from twinlog.config.client import ClientSettings
-from twinlog.errors import AuthenticationFailed, GiveWay, RefreshLeader, RetryLater, TakeOverAnew, TwinlogError
+from twinlog.errors import (
+    AuthenticationFailed,
+    AuthorizationFailed,
+    BadInput,
+    GiveWay,
+    RefreshLeader,
+    RetryLater,
+    TakeOverAnew,
+    TwinlogError,
+)
 from twinlog.relay.budget import Budget
 from twinlog.relay.destination import Destination
 from twinlog.relay.lease import Lease
 from twinlog.relay.waiting import cancelled
+from twinlog.service.catchup import CatchUp
 from twinlog.service.coordinator import Coordinator
 from twinlog.service.discovery import Discovery
 from twinlog.service.facts import FactFinder
@@ -48,6 +58,8 @@ COMMIT_WITHIN_S = 10.0
 # From SIGTERM to the end of the process 10 s are promised. Handing everything over has a bound for each step: the
 # partitions, the word about them, the group, the worker's record. What hangs after that is cut off.
 END_WITHIN_S, CANCEL_WITHIN_S = RELEASE_WITHIN_S + SAID_WITHIN_S + LEAVE_WITHIN_S + FAREWELL_WITHIN_S, 0.5
+# What may pass once a worker has served: credentials (BadInput: their files) and rights are about to be renewed.
+_LIVED_THROUGH = (AuthenticationFailed, AuthorizationFailed, BadInput, GiveWay, RetryLater, RefreshLeader, TakeOverAnew)
 _CLOCK: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 
@@ -98,14 +110,17 @@ class Worker:
         figures = Figures(self.id, state.shards)
         keeper = Keeper(writer, lease, worker=self.id, figures=figures.due)
         sources, destination = Sources(Budget(BUFFER_BYTES)), Destination(cluster)
-        around = Surroundings(image, keeper, lease, sources, destination, FactFinder(cluster), Throttles(image))
+        facts, throttles = FactFinder(cluster), Throttles(image)
+        around = Surroundings(
+            image, keeper, lease, sources, destination, facts, throttles, caught_up=CatchUp(state, image)
+        )
         shards = figures.shards = Shards(state, around, worker=self.id)
         shards.sightings.note(image.workers.values())
         membership = Membership(
             self._settings, on_gained=shards.gained, on_taken=shards.taken, client_id=f"twinlog-worker-{self.id}"
         )
         discovery = Discovery(state, image, shards, sources, Coordinator(cluster, state, image, keeper))
-        view = View(self.id, cluster.cluster_id, image, lease, shards, sources, discovery)
+        view = View(self.id, cluster.cluster_id, image, lease, shards, sources, discovery, destination)
         tasks = {
             asyncio.create_task(view.watch(), name="look at the partitions"),
             asyncio.create_task(keeper.run(), name="lease"),
@@ -181,7 +196,7 @@ async def _incarnations(settings: ClientSettings, endpoints: Endpoints) -> int:
         worker = Worker(settings, endpoints)
         try:
             await _run_until_told(worker, stopping)
-        except (AuthenticationFailed, GiveWay, RetryLater, RefreshLeader, TakeOverAnew) as error:
+        except _LIVED_THROUGH as error:
             served = served or worker.served
             if not served:
                 raise
