@@ -125,6 +125,8 @@ def test_a_reader_meets_no_filler_while_a_recover_leaves_out_what_is_lost(
             mirror.wait_state(topic, PartitionState.PAUSED)
             assert bounds(mirror.destination, topic).start == mirror.ends(topic)[0] < START
             mirror.desire(topic, DesiredState.MIRRORING)
+        # Until then the record still has the error that was recovered from.
+        mirror.wait_for(lambda: mirror.ends(topic)[0] == START + 5, lambda: f"it ends at {mirror.ends(topic)}", 60)
         mirror.wait_level(topic)
         mirror.wait_for(lambda: reader.read == 105, lambda: f"{reader.read} of 105 records are read", 20)
     finally:

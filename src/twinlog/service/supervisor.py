@@ -89,6 +89,8 @@ class Supervisor:
         self.counts = Counts()
         self._around = around
         self._settle = settle
+        # Whether that is about an owner that is gone: nobody knows what it had sent.
+        self._owner_lost = settle
         self._changed = asyncio.Event()
         self._releasing = False
         self._end_is_known = False
@@ -222,6 +224,7 @@ class Supervisor:
                 return
             await relay.run()
             self._settle = relay.unsettled
+            self._owner_lost = self._owner_lost and relay.unsettled
         except PartitionFailed:
             self._settle = relay.unsettled
             raise
@@ -285,7 +288,7 @@ class Supervisor:
             if self.record.first_offset > 0:
                 cluster = self._around.destination.cluster
                 await delete_filler(cluster, self.where, self.record, within_s=CLEAR_UP_WITHIN_S)
-            in_doubt = self._settle and there is PartitionState.STOPPED
+            in_doubt = self._settle and self._owner_lost and there is PartitionState.STOPPED
             await self.ledger.write(there, last_mirrored_offset=await self._end(), error="", retry_attempt=0)
             if in_doubt:
                 await self._watch_for_late_appends()
@@ -372,8 +375,8 @@ class Supervisor:
         """Let arrive what may still be under way, while nothing is sent, so that a successor need not wait for it."""
         if not self._settle:
             return
-        stopping = self.record.state is PartitionState.STOPPING
-        within_s, still_s = (STOPPED_WITHIN_S, STILL_BEFORE_STOPPED_S) if stopping else (REST_WITHIN_S, None)
+        lost = self._owner_lost and self.record.state is PartitionState.STOPPING
+        within_s, still_s = (STOPPED_WITHIN_S, STILL_BEFORE_STOPPED_S) if lost else (REST_WITHIN_S, None)
         try:
             async with asyncio.timeout(within_s):
                 await settled_end(self._around.destination.lookups, self.where, time.monotonic, still_s=still_s)
@@ -440,7 +443,7 @@ class Supervisor:
     async def _without_lease(self, error: GiveWay) -> None:
         lease = self._around.lease
         log.warning("%s of mirror %s: %s", self.where, self.mirror, error)
-        self._settle = True
+        self._settle = self._owner_lost = True
         await asyncio.sleep(LEASE_POLL_S)
         while not lease.valid() and not self._releasing:
             if lease.is_fenced:
