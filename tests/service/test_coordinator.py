@@ -94,7 +94,7 @@ async def test_topics_that_cannot_be_looked_up_hold_up_nothing_else(
         await bench.refresh()
         await bench.refresh()
     assert [(item.kind, item.name, item.reason) for item in bench.stored.items] == [
-        ("right", "topic sync", "nobody there")
+        ("topic", "topic sync", "nobody there")
     ]
     assert bench.stored.held == (WRITE,)
     assert bench.coordinator.topic_metadata_refresh_errors["m"] == 2

@@ -122,9 +122,9 @@ class _Comparing:
 
     async def run(self, image: Image, mirror: MirrorRecord, topics: Collection[str]) -> dict[str, Behind]:
         theirs, unseen = await read_topics(self._source, sorted(topics))
-        for refused in unseen.values():
+        ours, hidden = await read_topics(self._destination, sorted(topics))
+        for refused in (*unseen.values(), *hidden.values()):
             raise refused
-        ours, _ = await read_topics(self._destination, sorted(topics))
         found = {name: Behind() for name in sorted(topics)}
         for name, one in found.items():
             record = image.topic(mirror.mirror, name)

@@ -24,6 +24,8 @@ WANTED = {"source": "READ", "destination": "READ and WRITE"}  # each includes DE
 WHOSE = {"source": "mirror's", "destination": "worker's"}
 # A destination's metadata may lag behind for a moment, and its topics are deleted by hand only.
 DESTINATION_APART_S = 1.0
+# A suspicion that cannot be looked into for longer than this is given back as the reason that it cannot.
+UNTOLD_WITHIN_S = 30.0
 
 
 class TopicIds:
@@ -59,12 +61,13 @@ class TopicIds:
         self._check_counts(len(there.partitions), len(here.partitions))
 
     async def judge(self) -> None:
-        """The same, but where something looks wrong it is waited until that is sure."""
+        """The same, but where something looks wrong it is waited until that is sure, or cannot be told for long."""
+        until = self._clock() + max(self._apart_s.values()) + UNTOLD_WITHIN_S
         while True:
             try:
                 return await self.check()
             except RetryLater:
-                if not self._since:
+                if not self._since or self._clock() > until:
                     raise
             await asyncio.sleep(min(1.0, *self._apart_s.values()))
 

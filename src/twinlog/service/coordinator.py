@@ -17,7 +17,7 @@ from twinlog.control.commands import Handled
 from twinlog.control.image import Image
 from twinlog.control.lifecycle import DesiredState, PartitionState
 from twinlog.control.records import MirrorRecord, Skipped, SkippedRecord, TopicRecord
-from twinlog.errors import TwinlogError
+from twinlog.errors import AuthorizationFailed, TwinlogError
 from twinlog.service.acls import Acls
 from twinlog.service.keeper import Keeper
 from twinlog.state.log import StateLog
@@ -172,7 +172,7 @@ class Coordinator:
         except TwinlogError as error:
             errors[mirror] += 1
             self._warn_once(mirror, kind, str(error))
-            return [Skipped("right", f"{kind} sync", str(error))]
+            return [Skipped("right" if isinstance(error, AuthorizationFailed) else kind, f"{kind} sync", str(error))]
         self._warned.pop((mirror, kind), None)
         errors[mirror] += failed
         return list(skipped)

@@ -6,6 +6,7 @@ tells what may be done, before and after.
 """
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -45,11 +46,17 @@ async def change(cluster: Cluster, made: Collection[Acl], deleted: Collection[Ac
     about_all = any(acl.resource_type == "CLUSTER" for acl in (*made, *deleted))
     before = await _rights(cluster, watched, about_all=about_all)
     refused = await create(cluster, made)
-    refused |= await delete_acls(cluster, deleted) if deleted else {}
     there = frozenset(made).difference(refused)
-    gone = frozenset(deleted).difference(refused)
-    await _seen(cluster, there, gone)
-    lost = before - await _rights(cluster, watched, about_all=about_all)
+    try:
+        refused |= await delete_acls(cluster, deleted) if deleted else {}
+        gone = frozenset(deleted).difference(refused)
+        await _seen(cluster, there, gone)
+        lost = before - await _rights(cluster, watched, about_all=about_all)
+    except TwinlogError:
+        # What they cost twinlog is not known, and the next look would take that for how it was before.
+        with suppress(TwinlogError):
+            await delete_acls(cluster, there)
+        raise
     if not lost:
         return Changed(refused)
     if there:
