@@ -8,6 +8,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from twinlog.config.client import ClientSettings
 from twinlog.config.kinds import AclsSyncMode
@@ -45,6 +46,9 @@ class Acls:
         self._cluster = cluster
         self._image = image
         self._keeper = keeper
+        # Held from reading what is stored until what follows from it is stored.
+        self.storing = asyncio.Lock()
+        self._written: dict[str, SkippedRecord] = {}
         self._without: set[str] = set()
         self._again_at: dict[str, float] = {}
 
@@ -79,7 +83,7 @@ class Acls:
 
     def kept(self, mirror: str, done: AclsDone | None, config: MirrorConfig) -> Giving:
         """Say what to store as held back: what the sync says (None: it failed) and what is yet to be given."""
-        before = self._image.skipped.get(mirror)
+        before = self.stored(mirror)
         if before is None or config.acls_sync_mode is AclsSyncMode.OFF:
             return Giving((), done.held if done else (), done.held_for if done else ())
         if done is None:
@@ -88,12 +92,31 @@ class Acls:
         held = dict.fromkeys((*done.held, *left.held))
         return Giving((), tuple(held), tuple(sorted({*done.held_for, *left.held_for})))
 
+    def stored(self, mirror: str) -> SkippedRecord | None:
+        """Return what is stored; what this worker wrote last, where it has not been followed yet."""
+        followed, written = self._image.skipped.get(mirror), self._written.get(mirror)
+        if written is None or mirror not in self._image.mirrors:
+            return followed
+        return written if followed is None or written.at_ms > followed.at_ms else followed
+
+    async def store(self, record: SkippedRecord) -> None:
+        """Store a record, with the time at which that is done; `storing` is held."""
+        record = replace(record, at_ms=time.time_ns() // 1_000_000)
+        await self._keeper.put(record)
+        self._written[record.mirror] = record
+
     async def keep_giving(self, owns: Callable[[str], bool]) -> None:
         """Give what was held back for a topic as soon as that is stopped, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
-            for mirror, record in list(self._image.skipped.items()):
-                if record.held and owns(mirror) and time.monotonic() >= self._again_at.get(mirror, 0.0):
+            for mirror in list(self._image.skipped):
+                record = self.stored(mirror)
+                if (
+                    record is not None
+                    and record.held
+                    and owns(mirror)
+                    and time.monotonic() >= self._again_at.get(mirror, 0.0)
+                ):
                     await self._give_safely(mirror, record)
 
     async def _give_safely(self, mirror: str, record: SkippedRecord) -> None:
@@ -122,9 +145,10 @@ class Acls:
             self.errors[mirror] += 1
             log.error("mirror %s: %s; it is not tried again: %s", mirror, acl, error)
         log.info("mirror %s: %s stopped, %d ACLs given", mirror, ", ".join(sorted(topics)), len(giving.create))
-        now = self._image.skipped.get(mirror)
-        if now is not None:
-            await self._keeper.put(acls.without_given(now, record, giving))
+        async with self.storing:
+            now = self.stored(mirror)
+            if now is not None:
+                await self.store(acls.without_given(now, record, giving))
 
     def _cutting(self, mirror: str) -> frozenset[str]:
         record = self._image.skipped.get(mirror)

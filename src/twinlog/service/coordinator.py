@@ -6,7 +6,6 @@ alone is stored as the mirror's SkippedRecord, only when it has changed.
 
 import asyncio
 import logging
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -112,7 +111,8 @@ class Coordinator:
             skipped += await self._safely("share group", name, self.share_group_offset_sync_errors, shares)
         skipped += await self._safely("acl", name, self.acl_sync_errors, acls)
         if owned():
-            await self._tell(name, skipped, self.acls.kept(name, told, config))
+            async with self.acls.storing:
+                await self._tell(name, skipped, self.acls.kept(name, told, config))
 
     def _mirrored(self, mirror: str) -> list[TopicRecord]:
         return [record for record in self._image.topics_of(mirror) if record.desired is DesiredState.MIRRORING]
@@ -187,15 +187,15 @@ class Coordinator:
         """Store what was left alone, and what is held back, where that is news."""
         record = SkippedRecord(
             mirror,
-            time.time_ns() // 1_000_000,
+            0,
             tuple(skipped[:MOST_SKIPPED]),
             max(0, len(skipped) - MOST_SKIPPED),
             kept.held,
             kept.held_for,
         )
-        before = self._image.skipped.get(mirror) or SkippedRecord(mirror, 0)
-        if replace(before, at_ms=record.at_ms) != record and mirror in self._image.mirrors:
-            await self._keeper.put(record)
+        before = self.acls.stored(mirror) or SkippedRecord(mirror, 0)
+        if replace(before, at_ms=0) != record and mirror in self._image.mirrors:
+            await self.acls.store(record)
 
 
 def _raising(seen: TopicRecord, grown: TopicRecord) -> Callable[[Image], Handled[None]]:
