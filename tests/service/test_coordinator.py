@@ -219,3 +219,15 @@ def test_the_own_principal_is_known_where_a_name_is_given(
     """A certificate's or a token's is made by the brokers."""
     security = SimpleNamespace(sasl=sasl, sasl_mechanism=mechanism, sasl_username=name)
     assert own_principal(SimpleNamespace(security=security)) == principal  # type: ignore[arg-type]
+
+
+async def test_what_was_stored_last_counts_though_it_is_not_followed_yet(bench: _Bench) -> None:
+    """Else what is held back could be overwritten by what was there before."""
+    bench.acls = AclsDone(held=(WRITE,))
+    await bench.refresh()
+    bench.image.apply(SkippedRecord("m", 1))
+    stored = bench.coordinator.acls.stored("m")
+    assert stored is not None
+    assert stored.held == (WRITE,)
+    bench.image.apply(SkippedRecord("m", stored.at_ms + 1))
+    assert bench.coordinator.acls.stored("m") == SkippedRecord("m", stored.at_ms + 1)

@@ -38,7 +38,6 @@ class Coordinator:
         self._cluster = cluster
         self._state = state
         self._image = image
-        self._keeper = keeper
         self._missing: dict[str, frozenset[str]] = {}
         self._warned: dict[tuple[str, str], str] = {}
         self.acls = Acls(cluster, image, keeper)
