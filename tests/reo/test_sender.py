@@ -11,7 +11,7 @@ from twinlog.names import TopicPartition
 from twinlog.reo.sender import Mark, NotSent, Sender
 from twinlog.wire import codes
 from twinlog.wire.ops import Producer
-from twinlog.wire.produce import Produced
+from twinlog.wire.produce import ProduceAnswer, Produced
 
 WHERE, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 BATCH = encode([Record(0, 1, b"k", b"v"), Record(1, 1, None, b"w")], codec=0)
@@ -23,13 +23,13 @@ class Broker:
     closed = False
 
     def __init__(self) -> None:
-        self.waiting: list[asyncio.Future[dict[tuple[str, int], Produced]]] = []
+        self.waiting: list[asyncio.Future[ProduceAnswer]] = []
 
     def version_of(self, *_: object) -> int:
         """Any will do."""
         return 9
 
-    def submit_frame(self, *_: object) -> "asyncio.Future[dict[tuple[str, int], Produced]]":
+    def submit_frame(self, *_: object) -> "asyncio.Future[ProduceAnswer]":
         """Take a request."""
         self.waiting.append(asyncio.get_running_loop().create_future())
         return self.waiting[-1]
@@ -38,9 +38,10 @@ class Broker:
         """Nothing takes so long here."""
         raise AssertionError
 
-    async def answer(self, at: int, where: TopicPartition, code: int = 0) -> None:
+    async def answer(self, at: int, where: TopicPartition, code: int = 0, *, throttle_ms: int = 0) -> None:
         """Answer one of the requests."""
-        self.waiting[at].set_result({(where.topic, where.partition): Produced(code, 0, "")})
+        told = {(where.topic, where.partition): Produced(code, 0, "")}
+        self.waiting[at].set_result(ProduceAnswer(told, throttle_ms))
         await asyncio.sleep(0)
 
 
@@ -93,3 +94,20 @@ async def test_a_refusal_says_what_was_refused_and_stops_what_follows() -> None:
     assert (refusal.source, refusal.mark, refusal.units) == (WHERE, Mark(0, 0), 2)
     with pytest.raises(NotSent):
         await put(sender, OTHER, 0)
+
+
+async def test_nothing_is_sent_while_the_broker_throttles() -> None:
+    """It would not be read before that is over; then what was put meanwhile goes by itself."""
+    broker = Broker()
+    sender = sender_of(broker, "id")
+    await put(sender, WHERE, 0)
+    await broker.answer(0, WHERE, throttle_ms=200)
+    began = asyncio.get_running_loop().time()
+    await put(sender, WHERE, 1)
+    assert len(broker.waiting) == 1
+    while len(broker.waiting) == 1:
+        assert asyncio.get_running_loop().time() - began < 5.0
+        await asyncio.sleep(0.01)
+    assert asyncio.get_running_loop().time() - began >= 0.15
+    await broker.answer(1, WHERE)
+    await sender.flush()

@@ -6,7 +6,7 @@ batches never leave their lane, since parallel connections reorder a producer's 
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 
 from kafka.protocol.producer.produce import ProduceRequest
@@ -16,6 +16,7 @@ from twinlog.names import TopicPartition
 from twinlog.relay.lease import Lease
 from twinlog.relay.progress import Accepted, Answer, Displaced, LeaseLost, Refused, Send, Unknown
 from twinlog.relay.quota import Quota
+from twinlog.relay.watch import Watch
 from twinlog.relay.window import Window
 from twinlog.wire import codes
 from twinlog.wire.connection import Connection
@@ -315,10 +316,10 @@ class DataLane:
         self._held += waits_for_replicas
         self._bytes_in_flight += _size(flight)
         # The broker itself answers within timeout_ms; only a dead or frozen one does not.
-        watch = _Watch(self._timeout_s + ANSWER_SLACK_S, self._quota, self._connection.reset)
+        watch = Watch(self._timeout_s + ANSWER_SLACK_S, self._quota, self._connection.reset)
         answer.add_done_callback(partial(self._done, flight, watch, waits_for_replicas))
 
-    def _done(self, flight: Flight, watch: "_Watch", held: bool, answer: asyncio.Future[ProduceAnswer]) -> None:  # noqa: FBT001  # bound by partial
+    def _done(self, flight: Flight, watch: Watch, held: bool, answer: asyncio.Future[ProduceAnswer]) -> None:  # noqa: FBT001  # bound by partial
         watch.end()
         under_way = self._bytes_in_flight
         self._in_flight -= 1
@@ -358,29 +359,6 @@ class DataLane:
 def lane_quota() -> Quota:
     """What a lane learns of its broker's quota."""
     return Quota(MAX_IN_FLIGHT * REQUEST_BYTES)
-
-
-class _Watch:
-    """Ends a connection whose broker owes an answer for too long; the time for which it throttles does not count."""
-
-    def __init__(self, within_s: float, quota: Quota, overdue: Callable[[], None]) -> None:
-        self._quota = quota
-        self._overdue = overdue
-        self._throttled_s = quota.throttled_s
-        self._loop = asyncio.get_running_loop()
-        self._timer = self._loop.call_later(within_s, self._look)
-
-    def _look(self) -> None:
-        more_s = self._quota.throttled_s - self._throttled_s
-        self._throttled_s = self._quota.throttled_s
-        if more_s > 0:
-            self._timer = self._loop.call_later(more_s, self._look)
-        else:
-            self._overdue()
-
-    def end(self) -> None:
-        """The answer is there."""
-        self._timer.cancel()
 
 
 async def answered(line: DataLine, done: asyncio.Future[Answer]) -> Answer:

@@ -12,13 +12,23 @@ from twinlog.batch.edit import next_sequence, stamped
 from twinlog.batch.view import Batch
 from twinlog.errors import RetryLater, TwinlogError
 from twinlog.names import TopicPartition
+from twinlog.relay.quota import Quota
+from twinlog.relay.watch import Watch
 from twinlog.reo.plan import transactional
 from twinlog.reo.positions import Place
 from twinlog.wire import codes
 from twinlog.wire.cluster import Cluster
 from twinlog.wire.connection import Connection
 from twinlog.wire.ops import Producer
-from twinlog.wire.produce import NEWEST_PRODUCE, PRODUCE, PartitionBatch, Produced, decode_produced, encode_produce
+from twinlog.wire.produce import (
+    NEWEST_PRODUCE,
+    PRODUCE,
+    PartitionBatch,
+    ProduceAnswer,
+    Produced,
+    decode_produce_answer,
+    encode_produce,
+)
 from twinlog.wire.retry import ANSWER_SLACK_S
 
 MAX_IN_FLIGHT: Final = 5
@@ -85,7 +95,9 @@ class Sender:
         self._sequences: dict[TopicPartition, int] = {}
         self._queues: dict[int, dict[TopicPartition, deque[_Queued]]] = {}
         self._in_flight: dict[int, int] = {}
+        self._bytes_in_flight: dict[int, int] = {}
         self._connections: dict[int, Connection] = {}
+        self._quotas: dict[int, Quota] = {}
         # A broker takes any first sequence from a producer that it does not know: without a transaction behind it, a
         # second batch may follow only when the first is in the log.
         self._unproven: set[TopicPartition] = set()
@@ -135,19 +147,31 @@ class Sender:
         await self._changed.wait()
 
     def _pump(self, node: int) -> None:
+        quota = self._quotas.setdefault(node, Quota(MAX_IN_FLIGHT * REQUEST_BYTES))
+        loop = asyncio.get_running_loop()
+        if muted_s := quota.wait_s(loop.time()):
+            loop.call_later(muted_s, self._wake, node)
+            return
         while self.failure is None and self._in_flight.get(node, 0) < MAX_IN_FLIGHT:
-            flight = self._gather(self._queues[node])
+            under_way = self._bytes_in_flight.get(node, 0)
+            if under_way and under_way >= quota.most_bytes:
+                return
+            flight = self._gather(self._queues[node], min(REQUEST_BYTES, quota.most_bytes))
             if not flight:
                 return
             self._send(node, flight)
 
-    def _gather(self, queues: dict[TopicPartition, deque[_Queued]]) -> list[_Queued]:
+    def _wake(self, node: int) -> None:
+        self._pump(node)
+        self._changed.set()
+
+    def _gather(self, queues: dict[TopicPartition, deque[_Queued]], most_bytes: int) -> list[_Queued]:
         """The next batch of each partition, up to the size of a request; who is served goes behind the others."""
         flight: list[_Queued] = []
         size = 0
         for where in [where for where in queues if where not in self._unproven]:
             queue = queues[where]
-            if flight and size + queue[0].size > REQUEST_BYTES:
+            if flight and size + queue[0].size > most_bytes:
                 break
             flight.append(queue.popleft())
             if flight[-1].first and self._id is None:
@@ -173,31 +197,36 @@ class Sender:
             transactional_id=self._id,
         )
         try:
-            answer = connection.submit_frame(PRODUCE, version, chunks, partial(decode_produced, version))
+            answer = connection.submit_frame(PRODUCE, version, chunks, partial(decode_produce_answer, version))
         except TwinlogError as error:
             self._fail(NotSent(str(error)))
             return
         self._in_flight[node] = self._in_flight.get(node, 0) + 1
-        timer = asyncio.get_running_loop().call_later(self._timeout_s + ANSWER_SLACK_S, connection.reset)
-        answer.add_done_callback(partial(self._done, node, flight, timer))
+        self._bytes_in_flight[node] = self._bytes_in_flight.get(node, 0) + _size(flight)
+        watch = Watch(self._timeout_s + ANSWER_SLACK_S, self._quotas[node], connection.reset)
+        answer.add_done_callback(partial(self._done, node, flight, watch))
 
     def _done(
         self,
         node: int,
         flight: list[_Queued],
-        timer: asyncio.TimerHandle,
-        answer: "asyncio.Future[dict[tuple[str, int], Produced]]",
+        watch: Watch,
+        answer: "asyncio.Future[ProduceAnswer]",
     ) -> None:
-        timer.cancel()
+        watch.end()
+        under_way = self._bytes_in_flight[node]
         self._in_flight[node] -= 1
+        self._bytes_in_flight[node] -= _size(flight)
         if answer.cancelled():
             self._fail(NotSent("a produce request was cancelled"))
         elif (error := answer.exception()) is not None:
             self._fail(NotSent(str(error)))
         else:
+            told = answer.result()
+            self._quotas[node].answered(told.throttle_ms, asyncio.get_running_loop().time(), size=under_way)
             for item in flight:
                 self._unproven.discard(item.where)
-                self._judge(item, answer.result().get(item.where))
+                self._judge(item, told.partitions.get(item.where))
         self._pump(node)
         self._changed.set()
 
@@ -217,3 +246,7 @@ class Sender:
         if self.failure is None:
             self.failure = failure
         self._changed.set()
+
+
+def _size(flight: list[_Queued]) -> int:
+    return sum(item.size for item in flight)
