@@ -27,9 +27,11 @@ test: $(STAMP) ## run all tests, those against real Kafka too (ARGS=... goes to 
 ifdef ARGS
 	$(BIN)/python -m pytest $(ARGS)
 else
-	$(BIN)/python -m pytest -m "not real and not soak" -n auto --dist worksteal
-	$(BIN)/python -m pytest -m "real and not timed and not soak" -n 2 --dist loadfile
-	$(BIN)/python -m pytest -m "timed and not soak"
+	@failed=; \
+	$(BIN)/python -m pytest -m "not real and not soak" -n auto --dist worksteal || failed=1; \
+	$(BIN)/python -m pytest -m "real and not timed and not soak" -n 2 --dist loadfile || failed=1; \
+	$(BIN)/python -m pytest -m "timed and not soak" || failed=1; \
+	test -z "$$failed"
 endif
 
 check: check-format check-lint check-types check-imports check-house ## all checks, in under a minute (-k goes on after a failure)

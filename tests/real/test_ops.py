@@ -287,11 +287,11 @@ async def test_a_topic_is_created_with_configs(cluster: Cluster, topic: str) -> 
     assert (made.partitions, made.replication_factor) == (2, 1)
     entries = (await ops.describe_configs(cluster, "topic", [topic]))[topic]
     assert entries["compression.type"].overridden
-    assert not entries["retention.ms"].overridden
-    assert entries["retention.ms"].is_default
-    assert not entries["retention.ms"].sensitive
-    few = (await ops.describe_configs(cluster, "topic", [topic], keys=["retention.ms"]))[topic]
-    assert set(few) == {"retention.ms"}
+    assert not entries["flush.ms"].overridden
+    assert entries["flush.ms"].is_default
+    assert not entries["flush.ms"].sensitive
+    few = (await ops.describe_configs(cluster, "topic", [topic], keys=["flush.ms"]))[topic]
+    assert set(few) == {"flush.ms"}
     with pytest.raises(TopicAlreadyExists, match=topic):
         await ops.create_topic(cluster, topic, partitions=2)
 
