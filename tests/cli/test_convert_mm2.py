@@ -37,6 +37,7 @@ def test_files_and_commands(file: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert dict(read_properties(out / "a-to-b.destination.properties")) == {"security.protocol": "SSL"}
     said = capsys.readouterr().out
     assert f"--create --mirror a-to-b --mirror-config {out / 'a-to-b.properties'}" in said
+    assert r"--start --mirror a-to-b --topics 't\.x'" in said.splitlines()[2]
     assert "twinlog worker --bootstrap-server b:9092" in said
     assert f"{file}:8: tasks.max" in said
 

@@ -62,10 +62,12 @@ def _report(converted: Converted, folder: Path) -> list[str]:
         login = f"--bootstrap-server {flow.bootstrap} --command-config {shlex.quote(str(_client_file(folder, flow)))}"
         factor = f" --replication-factor {flow.replication_factor}" if flow.replication_factor else ""
         file = shlex.quote(str(_mirror_file(folder, flow)))
+        # What a start names is mirrored beside what the mirror includes, so it may name no more than that.
+        topics = shlex.quote(",".join(part.strip() for part in flow.mirror["mirror.topics.include"].split(",")))
         lines += [
             f"# {flow.name}",
             f"kafka-mirrors {login} --create --mirror {flow.name} --mirror-config {file}",
-            f"kafka-mirrors {login} --start --mirror {flow.name} --topics '.*'{factor}",
+            f"kafka-mirrors {login} --start --mirror {flow.name} --topics {topics}{factor}",
             f"twinlog worker {login}",
             "",
         ]
