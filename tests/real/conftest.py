@@ -12,6 +12,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests.real.commanding import Commands
+from tests.real.mirroring import Worker
+from tests.real.ways import Way
 
 from twinlog.testing.kafka import LocalKafka
 
@@ -79,6 +82,32 @@ def topic(request: pytest.FixtureRequest) -> str:
     """A topic name that no other test has; it begins with the test's name. The topic does not exist yet."""
     readable = re.sub(r"[^A-Za-z0-9._-]+", "-", request.node.name).strip("-")[:60]
     return f"{readable}-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture(scope="module")
+def workers(source: LocalKafka, destination: LocalKafka) -> Iterator[list[Worker]]:
+    """A worker on either cluster."""
+    workers = [Worker(source.bootstrap), Worker(destination.bootstrap)]
+    for worker in workers:
+        worker.wait_running()
+    yield workers
+    for worker in workers:
+        assert worker.stop() == 0, worker.log_text(40)
+
+
+@pytest.fixture
+def ways(
+    workers: list[Worker],
+    source: LocalKafka,
+    destination: LocalKafka,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> tuple[Way, Way]:
+    """Mirrors both ways, of names of their own."""
+    assert all(worker.alive for worker in workers)
+    there = Commands(destination, source, tmp_path, capsys)
+    back = Commands(source, destination, tmp_path, capsys)
+    return Way(there, there.mirror()), Way(back, back.mirror())
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,46 +1,17 @@
 """Failover and failback with the commands and real clients: both ways, and refused where the old source has more."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Place
-from tests.real.commanding import Commands
 from tests.real.mirrored_logs import delete_records, transactional, visible, write, write_transaction
-from tests.real.mirroring import Worker
 from tests.real.ways import LEVEL_S, RECORDS, Way, assert_verified, end, mixed
 
 from twinlog.cli import twinlog
 from twinlog.testing.data import Made
 from twinlog.testing.kafka import LocalKafka
-
-
-@pytest.fixture(scope="module")
-def workers(source: LocalKafka, destination: LocalKafka) -> Iterator[list[Worker]]:
-    """A worker on either cluster."""
-    workers = [Worker(source.bootstrap), Worker(destination.bootstrap)]
-    for worker in workers:
-        worker.wait_running()
-    yield workers
-    for worker in workers:
-        assert worker.stop() == 0, worker.log_text(40)
-
-
-@pytest.fixture
-def ways(
-    workers: list[Worker],
-    source: LocalKafka,
-    destination: LocalKafka,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> tuple[Way, Way]:
-    """Mirrors both ways, of names of their own."""
-    assert all(worker.alive for worker in workers)
-    there = Commands(destination, source, tmp_path, capsys)
-    back = Commands(source, destination, tmp_path, capsys)
-    return Way(there, there.mirror()), Way(back, back.mirror())
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact"])

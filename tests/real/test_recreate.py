@@ -2,48 +2,19 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.real.commanding import Commands, topic_info
+from tests.real.commanding import topic_info
 from tests.real.mirrored_logs import visible, write, write_transaction
-from tests.real.mirroring import Worker
 from tests.real.ways import LEVEL_S, RECORDS, Way, assert_verified, end
 
 from twinlog.admin import recreate, starting
 from twinlog.cli import twinlog
 from twinlog.errors import RetryLater
-from twinlog.testing.kafka import LocalKafka
 from twinlog.wire.cluster import Cluster
 from twinlog.wire.ops import create_topic, delete_topics
-
-
-@pytest.fixture(scope="module")
-def workers(source: LocalKafka, destination: LocalKafka) -> Iterator[list[Worker]]:
-    """A worker on either cluster."""
-    workers = [Worker(source.bootstrap), Worker(destination.bootstrap)]
-    for worker in workers:
-        worker.wait_running()
-    yield workers
-    for worker in workers:
-        assert worker.stop() == 0, worker.log_text(40)
-
-
-@pytest.fixture
-def ways(
-    workers: list[Worker],
-    source: LocalKafka,
-    destination: LocalKafka,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> tuple[Way, Way]:
-    """Mirrors both ways, of names of their own."""
-    assert all(worker.alive for worker in workers)
-    there = Commands(destination, source, tmp_path, capsys)
-    back = Commands(source, destination, tmp_path, capsys)
-    return Way(there, there.mirror()), Way(back, back.mirror())
 
 
 def diverged(ways: tuple[Way, Way], topic: str) -> Way:

@@ -10,8 +10,6 @@ from dataclasses import replace
 from twinlog.admin import state
 from twinlog.admin.live import live_workers
 from twinlog.admin.results import StopMirrorTopicsResult
-from twinlog.config.kinds import AclsSyncMode
-from twinlog.config.mirror import MirrorConfig
 from twinlog.control.commands import Handled
 from twinlog.control.image import Image
 from twinlog.control.records import SkippedRecord
@@ -83,7 +81,6 @@ def _gives(image: Image, mirror: str) -> bool:
     if stored is None:
         return False
     try:
-        config = MirrorConfig.from_properties(stored.configs, f"the configs of mirror {mirror}")
+        return acls.gives(stored)
     except BadInput:
         return False
-    return config.acls_sync_mode is not AclsSyncMode.OFF

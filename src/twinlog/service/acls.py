@@ -7,7 +7,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 from twinlog.config.client import ClientSettings
@@ -137,7 +137,7 @@ class Acls:
     async def _give(self, mirror: str, record: SkippedRecord) -> None:
         topics = acls.due(record.held, record.held_for, acls.stopped_topics(self._image, mirror))
         configs = self._image.mirrors.get(mirror)
-        if not topics or configs is None or not _gives(configs.configs, mirror):
+        if not topics or configs is None or not acls.gives(configs):
             return
         giving = acls.give(record.held, record.held_for, topics, acls.closed_topics(self._image))
         refused = await create(self._cluster, giving.create, timeout_s=GIVE_WITHIN_S)
@@ -158,8 +158,3 @@ class Acls:
         """The destination's topics, where that makes a difference."""
         exact = config.acls_sync_mode is AclsSyncMode.EXACT
         return Names(await self._cluster.topics(None)) if exact else Names()
-
-
-def _gives(configs: Mapping[str, str], mirror: str) -> bool:
-    mode = MirrorConfig.from_properties(configs, f"the configs of mirror {mirror}").acls_sync_mode
-    return mode is not AclsSyncMode.OFF

@@ -4,16 +4,11 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any
 
-from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.core import Metric as Family
-from prometheus_client.registry import Collector
-
 from twinlog.reo.copier import Copier
 from twinlog.reo.sharing import Board
 from twinlog.service.http import Endpoints
 from twinlog.service.metric_table import MOST_PARTITIONS, Kind, Metric
-from twinlog.service.metrics import LOOK_EVERY_S, Sample, now_s
+from twinlog.service.metrics import LOOK_EVERY_S, Sample, exposition, now_s
 
 PARTITION = ("stage", "topic", "partition")
 METRICS = (
@@ -50,7 +45,7 @@ class CopyEndpoints(Endpoints):
         async with self._looking:
             now = now_s()
             if now - self._seen[0] >= LOOK_EVERY_S:
-                self._seen = (now, await asyncio.to_thread(_exposition, list(samples(self._board))))
+                self._seen = (now, await asyncio.to_thread(exposition, list(samples(self._board)), BY_NAME))
             return self._seen[1]
 
     def reasons(self) -> list[str]:
@@ -78,26 +73,3 @@ def samples(board: Board) -> Iterator[Sample]:
             yield "twinlog_reo_stopped", labels, bool(fact.error)
             if fact.end >= 0:
                 yield "twinlog_reo_lag_records", labels, max(0, fact.end - fact.position)
-
-
-class _Given(Collector):
-    def __init__(self, given: list[Sample]) -> None:
-        self._given = given
-
-    def collect(self) -> Iterator[Family]:
-        families: dict[str, GaugeMetricFamily | CounterMetricFamily] = {}
-        for name, labels, value in self._given:
-            if name not in families:
-                row = BY_NAME[name]
-                made = CounterMetricFamily if row.kind is Kind.COUNTER else GaugeMetricFamily
-                families[name] = made(name, row.doc, labels=row.labels)
-            families[name].add_metric(labels, float(value))
-        yield from families.values()
-
-
-def _exposition(given: list[Sample]) -> bytes:
-    registry = CollectorRegistry()
-    registry.register(_Given(given))
-    ProcessCollector(registry=registry)
-    PlatformCollector(registry=registry)
-    return generate_latest(registry)

@@ -21,11 +21,14 @@ from twinlog.relay.destination import Destination
 from twinlog.relay.lease import LEASE_S, Lease
 from twinlog.service.discovery import Discovery
 from twinlog.service.metric_table import BY_NAME, MOST_PARTITIONS, SUMMED, Kind
+from twinlog.service.metric_table import Metric as MetricRow
 from twinlog.service.shards import Shards
 from twinlog.service.sources import Sources
 from twinlog.service.supervisor import Supervisor
 
 log = logging.getLogger("twinlog.partition")
+
+KNOWN = {**BY_NAME, **{metric.name: metric for metric in SUMMED.values()}}
 
 # One look a second: lag in time is told to a second, and the ends of ten minutes are kept.
 LOOK_EVERY_S = 1.0
@@ -238,10 +241,10 @@ class View:
         return [(name, labels, value) for (name, labels), value in sums.items()]
 
 
-def exposition(samples: Iterable[Sample]) -> bytes:
-    """Samples, and what is known of the process, as Prometheus text; may run in any thread."""
+def exposition(samples: Iterable[Sample], known: Mapping[str, MetricRow] = KNOWN) -> bytes:
+    """Samples of `known` metrics, and what is known of the process, as Prometheus text; may run in any thread."""
     registry = CollectorRegistry()
-    registry.register(_Given(samples))
+    registry.register(_Given(samples, known))
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     return generate_latest(registry)
@@ -250,16 +253,16 @@ def exposition(samples: Iterable[Sample]) -> bytes:
 class _Given(Collector):
     """Gives what was collected before."""
 
-    def __init__(self, samples: Iterable[Sample]) -> None:
+    def __init__(self, samples: Iterable[Sample], known: Mapping[str, MetricRow]) -> None:
         self._samples = samples
+        self._known = known
 
     def collect(self) -> Iterable[Metric]:
         """One family for each metric that has a value."""
-        known = {**BY_NAME, **{metric.name: metric for metric in SUMMED.values()}}
         families: dict[str, GaugeMetricFamily | CounterMetricFamily] = {}
         for name, labels, value in self._samples:
             if name not in families:
-                row = known[name]
+                row = self._known[name]
                 family = CounterMetricFamily if row.kind is Kind.COUNTER else GaugeMetricFamily
                 families[name] = family(name, row.doc, labels=row.labels)
             families[name].add_metric(labels, value)

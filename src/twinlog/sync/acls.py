@@ -21,7 +21,7 @@ from twinlog.config.kinds import AclsSyncMode
 from twinlog.config.mirror import MirrorConfig
 from twinlog.control.image import Image
 from twinlog.control.lifecycle import DesiredState, PartitionState
-from twinlog.control.records import Skipped, SkippedRecord, TopicRecord
+from twinlog.control.records import MirrorRecord, Skipped, SkippedRecord, TopicRecord
 from twinlog.errors import AuthorizationFailed, UnsupportedVersion
 from twinlog.state.topic import STATE_TOPIC
 from twinlog.sync.acl_change import change
@@ -328,6 +328,12 @@ def give(held: Sequence[Acl], held_for: Collection[str], stopped: Collection[str
             narrow = opened if acl.resource_type == TOPIC else ()
             create += [replace(acl, name=topic, pattern=LITERAL) for topic in narrow]
     return Giving(tuple(dict.fromkeys(create)), tuple(left), tuple(topic for topic in held_for if topic not in done))
+
+
+def gives(mirror: MirrorRecord) -> bool:
+    """Whether the mirror has to do with ACLs at all. Raises InvalidConfig where its configs cannot be read."""
+    config = MirrorConfig.from_properties(mirror.configs, f"the configs of mirror {mirror.mirror}")
+    return config.acls_sync_mode is not AclsSyncMode.OFF
 
 
 def still_due(held: Collection[Acl], held_for: Collection[str], stopped: Collection[str]) -> Giving:

@@ -23,6 +23,7 @@ from twinlog.wire.admin_calls import ADMIN_LANE
 from twinlog.wire.cluster import Cluster
 from twinlog.wire.messages import Message
 from twinlog.wire.metadata import NO_ID
+from twinlog.wire.ops_admin import OPERATIONS
 from twinlog.wire.retry import ANSWER_SLACK_S, Attempts
 
 AT_ONCE: Final = 500
@@ -33,22 +34,7 @@ _ANY: Final = 1
 # `org.apache.kafka.common.resource.ResourceType`, `PatternType`, `acl.AclOperation`, `acl.AclPermissionType`.
 _TYPES: Final = {2: "TOPIC", 3: "GROUP", 4: "CLUSTER", 5: "TRANSACTIONAL_ID", 6: "DELEGATION_TOKEN", 7: "USER"}
 _PATTERNS: Final = {3: "LITERAL", 4: "PREFIXED"}
-_OPERATIONS: Final = {
-    2: "ALL",
-    3: "READ",
-    4: "WRITE",
-    5: "CREATE",
-    6: "DELETE",
-    7: "ALTER",
-    8: "DESCRIBE",
-    9: "CLUSTER_ACTION",
-    10: "DESCRIBE_CONFIGS",
-    11: "ALTER_CONFIGS",
-    12: "IDEMPOTENT_WRITE",
-    13: "CREATE_TOKENS",
-    14: "DESCRIBE_TOKENS",
-    15: "TWO_PHASE_COMMIT",
-}
+_OPERATIONS: Final = {2: "ALL", **OPERATIONS}
 _AGAIN: Final = frozenset({codes.NOT_CONTROLLER, codes.REQUEST_TIMED_OUT})
 _PERMISSIONS: Final = {2: "DENY", 3: "ALLOW"}
 

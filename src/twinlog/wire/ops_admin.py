@@ -40,8 +40,7 @@ MARKER_RIGHTS: Final = frozenset({"ALTER", "CLUSTER_ACTION", "ALL"})
 
 BROKER_DEFAULT: Final = -1
 
-# `org.apache.kafka.common.acl.AclOperation`, by the bit of its code.
-_OPERATIONS: Final = {
+OPERATIONS: Final = {
     3: "READ",
     4: "WRITE",
     5: "CREATE",
@@ -56,6 +55,7 @@ _OPERATIONS: Final = {
     14: "DESCRIBE_TOKENS",
     15: "TWO_PHASE_COMMIT",
 }
+"""What a client may be allowed, by its code in `org.apache.kafka.common.acl.AclOperation`."""
 _NEWEST_METADATA_WITH_RIGHTS: Final = 10
 _FIRST_METADATA_WITH_RIGHTS: Final = 8
 _NEWEST_DELETE_BY_NAME: Final = 5
@@ -246,5 +246,5 @@ async def _rights_by_metadata(cluster: Cluster, timeout_s: float) -> frozenset[s
 
 
 def _operations(told: Collection[int]) -> frozenset[str] | None:
-    named = frozenset(name for code, name in _OPERATIONS.items() if code in told)
+    named = frozenset(name for code, name in OPERATIONS.items() if code in told)
     return named or None  # nothing: not allowed to know; bit 31 alone: not told
