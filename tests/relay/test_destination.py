@@ -12,7 +12,7 @@ from twinlog.errors import RetryLater
 from twinlog.names import TopicPartition
 from twinlog.relay import destination as destination_module
 from twinlog.relay.counts import Counts
-from twinlog.relay.destination import DATA_CLIENT_ID, Destination
+from twinlog.relay.destination import DATA_CLIENT_ID, DATA_TOGETHER, Destination
 from twinlog.relay.lease import Lease
 from twinlog.relay.longrun import LONG_RUN
 from twinlog.relay.progress import Accepted, Answer, BlankStep, DataStep, Plan, Progress, Refused, Send, Unknown
@@ -212,9 +212,12 @@ async def test_long_run_is_written_as_one_transaction(monkeypatch: pytest.Monkey
 
 
 async def test_routes_are_spread_over_the_lanes_and_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two streams to one broker get two lanes; the next one takes the lane of the first that ends."""
+    """So many streams to one broker share a lane, the next gets another; who comes later takes what is given back."""
     world = World(monkeypatch)
-    second = world.destination.open_route(TopicPartition("orders", 1), LEADER, world.lease, 0)
-    assert (world.route.data, second.data) == (0, 1)
-    world.destination.close_route(second)
-    assert world.destination.open_route(TopicPartition("orders", 2), LEADER, world.lease, 0).data == 1
+    routes = [
+        world.destination.open_route(TopicPartition("orders", part), LEADER, world.lease, 0)
+        for part in range(DATA_TOGETHER)
+    ]
+    assert [route.data for route in (world.route, *routes)] == [0] * DATA_TOGETHER + [1]
+    world.destination.close_route(routes[0])
+    assert world.destination.open_route(TopicPartition("orders", 99), LEADER, world.lease, 0).data == 0

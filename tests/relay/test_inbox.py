@@ -179,3 +179,24 @@ async def test_nudge_goes_first_and_wakes(made: Any) -> None:
     await asyncio.sleep(0)
     inbox.nudge(Nudge())
     assert await asleep == Nudge()
+
+
+async def test_a_fetch_in_pieces_counts_once_and_takes_up_no_more(made: Any) -> None:
+    """Two fetches wait, in however many pieces; their bytes are freed piece by piece."""
+    budget = Budget(10_000_000)
+    inbox = Inbox(made.where, 100, budget=budget)
+    for first in (100, 110):
+        assert inbox.has_room
+        inbox.put(made.chunk(first, *(_large(first + at) for at in range(10))))
+    assert not inbox.has_room
+    cost = 20 * (len(_large(100)) + BATCH_EXTRA_BYTES)
+    assert budget.used_bytes == cost
+    taken = [await inbox.get() for _ in range(3)]
+    assert [chunk.position for chunk in taken if isinstance(chunk, Chunk)] == [100, 104, 108]
+    assert inbox.has_room
+    assert budget.used_bytes == pytest.approx(cost * 12 / 20, abs=2)
+    for _ in range(3):
+        await inbox.get()
+    inbox.nudge(Nudge())
+    await inbox.get()
+    assert budget.used_bytes == 0

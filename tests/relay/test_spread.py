@@ -21,3 +21,15 @@ def test_a_lane_given_back_is_the_next_to_be_taken() -> None:
     taken = [spread.take(1) for _ in range(3)]
     spread.give_back(1, taken[1])
     assert spread.take(1) == taken[1]
+
+
+def test_a_few_share_a_lane_before_another_is_used() -> None:
+    """One request carries them all; beyond that lanes fill evenly."""
+    spread = Spread(2, together=3)
+    taken = [spread.take(1) for _ in range(8)]
+    assert taken[:3] == [0, 0, 0]
+    assert taken[3:6] == [1, 1, 1]
+    assert sorted(taken[6:]) == [0, 1]
+    spread.give_back(1, 0)
+    spread.give_back(1, 0)
+    assert spread.take(1) == 0

@@ -26,11 +26,13 @@ async def _get(port: int, path: str, method: str = "GET") -> tuple[int, str]:
     return int(head.split()[1]), body
 
 
-def _view(*, lease: bool = True, told_ago_s: float = 0.0, trouble: str = "", failed: str = "") -> Any:
+def _view(
+    *, lease: bool = True, told_ago_s: float = 0.0, asks: bool = True, trouble: str = "", failed: str = ""
+) -> Any:
     held = Lease(time.monotonic)
     if lease:
         held.renewed(time.monotonic())
-    relay = SimpleNamespace(figures=SimpleNamespace(told_at=time.monotonic() - told_ago_s))
+    relay = SimpleNamespace(figures=SimpleNamespace(told_at=time.monotonic() - told_ago_s), asks_source=asks)
     supervisor = SimpleNamespace(
         mirror="m",
         topic="t",
@@ -86,6 +88,13 @@ def test_reasons_name_what_is_missing(circumstances: dict[str, Any], reason: str
     endpoints.view = _view(**circumstances)
     (said,) = endpoints.reasons()
     assert said.startswith(reason)
+
+
+def test_source_of_which_nothing_is_asked_is_not_silent() -> None:
+    """What was fetched waits for a destination that does not take it: that is another's fault."""
+    endpoints = Endpoints()
+    endpoints.view = _view(told_ago_s=SILENT_S + 5, asks=False)
+    assert endpoints.reasons() == []
 
 
 def test_source_that_never_answered_is_silent_since_it_was_asked() -> None:

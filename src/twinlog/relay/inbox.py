@@ -12,6 +12,7 @@ from uuid import UUID
 from twinlog.names import TopicPartition
 from twinlog.relay.budget import Account
 from twinlog.relay.fetch_session import Ask
+from twinlog.relay.pieces import pieces
 from twinlog.relay.progress import Chunk, Fetched, FetchRefused, Nudge
 
 # Two fetches a partition: one being appended, one behind it, so that neither side waits for the other.
@@ -75,6 +76,17 @@ def cost_of(records: memoryview, tail: Tail | None) -> int:
     return len(records) + (BATCH_EXTRA_BYTES * tail.batches if tail is not None else 0)
 
 
+class _Waiting(NamedTuple):
+    """A value and the bytes that it takes up; `ends` where no other piece of the same fetch follows it."""
+
+    value: Fetched
+    cost: int
+    ends: bool
+
+
+_NOTHING: Final = _Waiting(Nudge(), 0, ends=True)
+
+
 class Inbox:
     """Between the fetcher of a source broker and the pump of one partition."""
 
@@ -98,8 +110,9 @@ class Inbox:
         self._serial = next(_serials)
         self._ask: Ask | None = None
         self._budget = budget
-        self._queue: deque[tuple[Fetched, int]] = deque()
+        self._queue: deque[_Waiting] = deque()
         self._held: deque[int] = deque()
+        self._fetches = 0
         self._arrived = asyncio.Event()
         self._closed = False
         self.on_room: asyncio.Event | None = None
@@ -110,8 +123,8 @@ class Inbox:
     @property
     def has_room(self) -> bool:
         """Whether one more fetch may be asked for."""
-        waiting = len(self._queue)
-        small = waiting == CHUNKS_AHEAD and self._queue[-1][1] < JOINED_BYTES // 2
+        waiting = self._fetches
+        small = waiting == CHUNKS_AHEAD and self._queue[-1].cost < JOINED_BYTES // 2
         return not self._closed and (waiting < CHUNKS_AHEAD or small)
 
     @property
@@ -125,12 +138,12 @@ class Inbox:
     @property
     def nudged(self) -> bool:
         """Whether somebody asks the pump to end its round."""
-        return bool(self._queue) and isinstance(self._queue[0][0], Nudge)
+        return bool(self._queue) and isinstance(self._queue[0].value, Nudge)
 
     @property
     def waiting(self) -> Fetched | None:
         """What `get` would return at once, left where it is."""
-        return self._queue[0][0] if self._queue else None
+        return self._queue[0].value if self._queue else None
 
     def put(self, chunk: Chunk, tail: Tail | None = None) -> int:
         """Take what the source returned; moves the position behind its last whole batch.
@@ -157,18 +170,19 @@ class Inbox:
         else:
             self._closed = True
         cost = cost_of(chunk.records, tail)
-        self._enqueue(*self._joined(chunk, cost))
+        if not self._joins(chunk, cost):
+            self._enqueue_chunk(chunk, cost, tail)
         return cost
 
     def refuse(self, refused: FetchRefused) -> None:
         """The source answered with an error: nothing more is fetched until the pump has subscribed anew."""
         self._closed = True
-        self._enqueue(refused, 0)
+        self._enqueue(_Waiting(refused, 0, ends=True))
 
     def nudge(self, nudge: Nudge) -> None:
         """Ask the pump to end its round; goes before whatever was fetched."""
         self._closed = True
-        self._queue.appendleft((nudge, 0))
+        self._queue.appendleft(_Waiting(nudge, 0, ends=False))
         self._arrived.set()
 
     def expect(self, position: int) -> None:
@@ -195,8 +209,9 @@ class Inbox:
         while not self._queue:
             self._arrived.clear()
             await self._arrived.wait()
-        fetched, size = self._queue.popleft()
-        self._held.append(size)
+        fetched, cost, ends = self._queue.popleft()
+        self._held.append(cost)
+        self._fetches -= ends
         if self.on_room is not None:
             self.on_room.set()
         return fetched
@@ -204,9 +219,10 @@ class Inbox:
     def close(self) -> None:
         """Drop what is left and free its bytes."""
         self._closed = True
-        self._budget.give_back(sum(self._held) + sum(size for _, size in self._queue))
+        self._budget.give_back(sum(self._held) + sum(waiting.cost for waiting in self._queue))
         self._held.clear()
         self._queue.clear()
+        self._fetches = 0
 
     def _note(self, chunk: Chunk) -> None:
         figures = self.figures
@@ -215,26 +231,38 @@ class Inbox:
         figures.high_watermark = chunk.high_watermark
         figures.last_stable_offset = chunk.last_stable_offset
 
-    def _joined(self, chunk: Chunk, cost: int) -> tuple[Chunk, int]:
-        """`chunk` behind the small one that waits as the last, where there is one, and what both take.
+    def _joins(self, chunk: Chunk, cost: int) -> bool:
+        """Join `chunk` to the small one that waits as the last, where there is one.
 
         Only without aborted transactions: which of two lists an entry came from would matter.
         """
-        before, held = self._queue[-1] if self._queue else (None, 0)
+        before, held, _ = self._queue[-1] if self._queue else _NOTHING
         if not isinstance(before, Chunk) or held + cost > JOINED_BYTES or before.aborted or chunk.aborted:
-            return chunk, cost
+            return False
         tail = tail_of(before.records)
         if tail is None or tail.next_offset != chunk.position or not len(chunk.records):
-            return chunk, cost
-        self._queue.pop()
-        self._budget.give_back(held)
+            return False
         records = memoryview(b"".join((before.records[: tail.size], chunk.records)))
         # The log start stays the earlier one: what was fetched below the present one is as good as it was.
         start = before.log_start_offset
         both = replace(chunk, position=before.position, records=records, log_start_offset=start, conclusive=False)
-        return both, held + cost
+        self._budget.take(cost)
+        self._queue[-1] = _Waiting(both, held + cost, ends=True)
+        self._arrived.set()
+        return True
 
-    def _enqueue(self, fetched: Fetched, size: int) -> None:
-        self._budget.take(size)
-        self._queue.append((fetched, size))
+    def _enqueue_chunk(self, chunk: Chunk, cost: int, tail: Tail | None) -> None:
+        """In pieces; each takes up its part of what the whole does."""
+        left = cost
+        *first, last = pieces(chunk, 0 if tail is None else tail.size)
+        for piece in first:
+            part = cost * len(piece.records) // len(chunk.records)
+            left -= part
+            self._enqueue(_Waiting(piece, part, ends=False))
+        self._enqueue(_Waiting(last, left, ends=True))
+
+    def _enqueue(self, waiting: _Waiting) -> None:
+        self._budget.take(waiting.cost)
+        self._fetches += waiting.ends
+        self._queue.append(waiting)
         self._arrived.set()

@@ -166,6 +166,11 @@ class PartitionRelay:
         """Whether it streams and nothing is being appended, so that the log end must equal the position."""
         return self._pump is not None and not self._pump.appending and self._inbox is not None
 
+    @property
+    def asks_source(self) -> bool:
+        """Whether the source owes it an answer: not while what was fetched waits for the destination."""
+        return self._inbox is None or self._inbox.has_room
+
     def stop(self) -> None:
         """Ask it to end in order; what is in flight is awaited."""
         self._stopping.set()

@@ -4,14 +4,16 @@ from collections import Counter
 
 
 class Spread:
-    """Gives each stream the lane of its broker that has the fewest.
+    """Gives each stream the first lane of its broker that has fewer than `together`, else the one that has the fewest.
 
-    By turn and not by a hash of the name: a broker handles one request of a connection at a time, so a few partitions
-    that happen to share a lane would leave the others idle.
+    A request carries one batch of each stream of its lane, and a broker's work is by the request more than by the
+    byte: a few streams are faster together. Many are not, since a broker handles one request of a connection at a time.
+    By turn and not by a hash of the name, so that no lane is left idle by chance.
     """
 
-    def __init__(self, lanes: int) -> None:
+    def __init__(self, lanes: int, *, together: int = 1) -> None:
         self._lanes = range(lanes)
+        self._together = together
         self._streams: Counter[tuple[int, int]] = Counter()
 
     def __repr__(self) -> str:
@@ -19,7 +21,8 @@ class Spread:
 
     def take(self, node: int) -> int:
         """The lane for one more stream to broker `node`."""
-        lane = min(self._lanes, key=lambda number: self._streams[node, number])
+        streams = [self._streams[node, lane] for lane in self._lanes]
+        lane = next((lane for lane in self._lanes if streams[lane] < self._together), streams.index(min(streams)))
         self._streams[node, lane] += 1
         return lane
 

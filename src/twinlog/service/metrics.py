@@ -100,7 +100,9 @@ class Sights:
         return 0.0 if sight is None else max(0.0, now - sight.moved_at)
 
     def heard_at(self, one: Supervisor, now: float) -> float:
-        """When the partition's source last answered; at the latest when it was begun to ask."""
+        """When the partition's source last answered, or was begun to be asked; now where nothing is asked of it."""
+        if one.relay is not None and not one.relay.asks_source:
+            return now
         told_at = -1.0 if one.relay is None else one.relay.figures.told_at
         if told_at >= 0:
             return max(told_at, one.counts.appended_at)
