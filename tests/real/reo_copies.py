@@ -6,11 +6,14 @@ Shared by the tests and the long runs that kill, freeze and restart whatever tak
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from twinlog.testing.kafka import LocalKafka
 from twinlog.testing.watchdog import Watchdog
@@ -225,11 +229,25 @@ def _place(value: str) -> int:
 
 
 class Scene:
-    """A topic on both sides, what is written to it, the processes that copy it, and who counts what arrives."""
+    """A topic on both sides, what is written to it, the processes that copy it, and who counts what arrives.
 
-    def __init__(self, source: LocalKafka, destination: LocalKafka, topic: str, folder: Path) -> None:
+    `twin_on`: the brokers of each partition of the destination topic, all of which must have each record.
+    """
+
+    def __init__(
+        self,
+        source: LocalKafka,
+        destination: LocalKafka,
+        topic: str,
+        folder: Path,
+        *,
+        twin_on: Sequence[Sequence[int]] = (),
+    ) -> None:
         source.create_topic(topic, partitions=PARTITIONS)
-        destination.create_topic(f"{topic}-twin", partitions=PARTITIONS)
+        if twin_on:
+            create_on(destination, f"{topic}-twin", twin_on)
+        else:
+            destination.create_topic(f"{topic}-twin", partitions=PARTITIONS)
         self.source, self.destination, self.topic, self.folder = source, destination, topic, folder
         self.counter = Counter(destination, f"{topic}-twin")
         self.copies: list[Copy] = []
@@ -282,6 +300,35 @@ def kill_again_and_again(victims: Sequence[Copy], chance: random.Random, *, time
         victim.end()
         victim.start()
     return met
+
+
+def create_on(kafka: LocalKafka, topic: str, brokers: Sequence[Sequence[int]]) -> None:
+    """Create a topic with its partitions' replicas where they are said to be, all of them needed."""
+    needed = {"min.insync.replicas": str(len(brokers[0]))}
+    made = NewTopic(topic, len(brokers), replica_assignment=[list(one) for one in brokers], config=needed)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.create_topics([made], operation_timeout=20)[topic].result(20)
+
+
+def ask(copy: Copy, path: str) -> tuple[int, str]:
+    """What its HTTP endpoint answers; 0 where there is none yet."""
+    where = re.search(r"at (http://\S+)", copy.text(100_000))
+    if where is None:
+        return 0, ""
+    try:
+        with urllib.request.urlopen(where[1] + path, timeout=5) as answer:  # noqa: S310  # our own address
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        return refused.code, refused.read().decode()
+    except OSError:
+        return 0, ""
+
+
+def shares(copy: Copy) -> float:
+    """How many shares of the last stage an instance has."""
+    stage = "stage 2" if "proxy" in copy.flags else "direct"
+    found = re.search(rf'^twinlog_reo_shares\{{stage="{stage}"\}} (\S+)$', ask(copy, "/metrics")[1], re.MULTILINE)
+    return 0.0 if found is None else float(found[1])
 
 
 def both(*actions: Callable[[], object]) -> None:

@@ -23,7 +23,6 @@ from tests.real.reo_copies import Scene, both, kill_again_and_again, wait_for_er
 from twinlog.testing.kafka import LocalKafka
 
 KILLS = 3
-REFUSED_S = 3.0
 ANYBODY = "User:ANONYMOUS"
 
 
@@ -90,31 +89,6 @@ def test_kills_and_a_broker_of_each_side_restarted_cost_no_record(way: str, scen
         both(lambda: scene.source.restart(1), lambda: scene.destination.restart(1))
     assert scene.assert_each_once(flow) > 0
     assert [copy.alive for copy in copies] == [True] * len(copies)
-
-
-def test_too_few_replicas_are_waited_for(
-    source: LocalKafka, destination3: LocalKafka, topic: str, tmp_path: Path
-) -> None:
-    """One of three brokers is away where all three must have a record: nothing gets in; it is back, and all arrives.
-
-    No transaction that the partition is part of can end meanwhile, not even by being aborted: its marker is refused,
-    too. So the copy is stuck as a whole, and has to find its way out by itself.
-    """
-    with Scene(source, destination3, topic, tmp_path) as scene:
-        set_config(destination3, f"{topic}-twin", "min.insync.replicas", "3")
-        flow = scene.flow()
-        flow.write(50)
-        copy = scene.begin()
-        assert scene.counter.read(200) == 200, copy.text()
-        try:
-            destination3[3].stop()
-            flow.write(50)
-            assert scene.counter.read(400, within_s=REFUSED_S) == 200, copy.text()
-        finally:
-            destination3[3].start()
-            destination3.wait_ready()
-        assert scene.assert_each_once(flow) == 400, copy.text()
-        assert copy.alive
 
 
 def test_a_missing_right_is_waited_for(scene: Scene) -> None:

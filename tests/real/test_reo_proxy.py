@@ -1,10 +1,7 @@
 """Copying by way of a proxy topic, in two stages: what arrives, what is refused, what a restart costs, what is told."""
 
 import re
-import signal
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from tests.real.faults import until
-from tests.real.reo_copies import PARTITIONS, Copy, Scene, wait_for_error
+from tests.real.reo_copies import PARTITIONS, Copy, Scene, ask, wait_for_error
 
 from twinlog.testing.kafka import LocalKafka
 
@@ -188,7 +185,7 @@ def test_loops_between_two_clusters_are_cut_by_provenance(scene: Scene, tmp_path
 
 
 def test_topics_of_an_expression_get_their_names_by_a_rule(scene: Scene) -> None:
-    """Proxy topics too; what was created later is found."""
+    """Proxy topics too; what was created later is copied from its beginning, whatever was said for the rest."""
     stem = scene.topic.rsplit("-", 1)[1]
     names = [f"{stem}.orders", f"{stem}.bills", f"{stem}.later"]
     flags = (
@@ -199,7 +196,8 @@ def test_topics_of_an_expression_get_their_names_by_a_rule(scene: Scene) -> None
         scene.destination.create_topic(f"copy-of-{name}", partitions=1)
     for name in names[:2]:
         scene.source.create_topic(name, partitions=1)
-    copy = scene.begin(flags)
+    copy = scene.begin(flags, KAFKA_CONFIG_CONSUMER_AUTO_RESET="latest")
+    until(lambda: "stage 1 of share 0 copies 2 partitions" in copy.text(), timeout_s=20, what="both have begun")
     producer = Producer({"bootstrap.servers": scene.source.bootstrap})
     for at, name in enumerate(names):
         if at == 2:
@@ -227,44 +225,6 @@ def test_keys_are_spread_as_javas_producer_spreads_them(scene: Scene) -> None:
     for number in range(3):
         keys_here = [{one.key() for one in side[number]} for side in (found, expected)]
         assert keys_here[0] == keys_here[1], copy.text()
-
-
-@pytest.mark.soak
-def test_instances_share_the_work_and_the_living_take_over_from_the_dead(scene: Scene) -> None:
-    """Three instances of both stages; one is killed, one is frozen and comes back."""
-    flags = "--mode proxy --shares 4 --http 127.0.0.1:0"
-    with scene.flow(per_second=400) as flow:
-        copies = [scene.begin(flags) for _ in range(3)]
-        scene.counter.read(200, quiet_s=0)
-        until(lambda: sum(shares(copy) > 0 for copy in copies) > 1, timeout_s=30, what="several have shares")
-        copies[0].end()
-        copies[1].send(signal.SIGSTOP)
-        until(lambda: shares(copies[2]) == 4, timeout_s=30, what="the third has all shares")
-        copies[1].send(signal.SIGCONT)
-        time.sleep(2)
-    scene.assert_each_once(flow)
-    assert copies[1].alive, copies[1].text()
-    assert {row["lag"] for row in copies[1].status()} == {0}
-
-
-def ask(copy: Copy, path: str) -> tuple[int, str]:
-    """What its HTTP endpoint answers; 0 where there is none yet."""
-    where = re.search(r"at (http://\S+)", copy.text(100_000))
-    if where is None:
-        return 0, ""
-    try:
-        with urllib.request.urlopen(where[1] + path, timeout=5) as answer:  # noqa: S310  # our own address
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as refused:
-        return refused.code, refused.read().decode()
-    except OSError:
-        return 0, ""
-
-
-def shares(copy: Copy) -> float:
-    """How many shares of the second stage an instance has."""
-    found = re.search(r'^twinlog_reo_shares\{stage="stage 2"\} (\S+)$', ask(copy, "/metrics")[1], re.MULTILINE)
-    return 0.0 if found is None else float(found[1])
 
 
 def test_metrics_and_health_are_told_over_http(scene: Scene) -> None:

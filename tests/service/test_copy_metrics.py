@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from twinlog.names import TopicPartition
-from twinlog.reo.copier import Counts, Fact
+from twinlog.reo.lines import Counts, Fact
 from twinlog.reo.sharing import Board
 from twinlog.service.copy_metrics import METRICS, CopyEndpoints, samples
 
@@ -12,7 +12,12 @@ from twinlog.service.copy_metrics import METRICS, CopyEndpoints, samples
 def copier(name: str, facts: list[Fact], *, trouble: str = "", **counts: int) -> Any:
     """Stands for one that is at work."""
     return SimpleNamespace(
-        stage=SimpleNamespace(name=name), counts=Counts(**counts), trouble=trouble, facts=lambda: facts
+        stage=SimpleNamespace(name=name),
+        counts=Counts(**counts),
+        trouble=trouble,
+        holdup=trouble,
+        facts=lambda: facts,
+        short=lambda: [SimpleNamespace(where=TopicPartition("t-copy", 1))] if trouble else [],
     )
 
 
@@ -21,11 +26,13 @@ def test_the_shares_of_a_stage_are_summed_and_each_partition_is_told() -> None:
     board = Board()
     board.copiers = [
         copier("stage 1", [Fact(TopicPartition("t", 0), 5, 9, "")], bytes=10, rounds=1),
-        copier("stage 1", [Fact(TopicPartition("t", 1), 7, -1, "too large")], bytes=5, failures=2),
+        copier("stage 1", [Fact(TopicPartition("t", 1), 7, -1, "too large")], trouble="held", bytes=5, failures=2),
     ]
     told = {(name, labels): value for name, labels, value in samples(board)}
     assert told == {
         ("twinlog_reo_shares", ("stage 1",)): 2,
+        ("twinlog_reo_held", ("stage 1",)): 1,
+        ("twinlog_reo_too_few_replicas", ("stage 1", "t-copy", "1")): 1,
         ("twinlog_reo_bytes_total", ("stage 1",)): 15,
         ("twinlog_reo_rounds_total", ("stage 1",)): 1,
         ("twinlog_reo_interruptions_total", ("stage 1",)): 2,

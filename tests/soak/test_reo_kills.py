@@ -3,6 +3,7 @@
 | test              | covers                                                                          | minutes |
 |-------------------|---------------------------------------------------------------------------------|---------|
 | killed            | SIGKILL 100 times at random moments: direct, proxy, each stage of two apart      | 3 each  |
+| instances sharing | three of direct mode at four shares: any is killed and started again, 30 times    | 3      |
 | two by mistake    | two processes of one name, SIGSTOP and SIGCONT at random; who ends is started anew | 10 each |
 | brokers           | one at the source, three at the destination: stopped in order or killed, 12 times | 5 each  |
 
@@ -26,6 +27,7 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 TOPIC: Final = "copied"
 KILLS: Final = 100
 BROKER_RESTARTS: Final = 12
+SHARING_KILLS: Final = 30
 ARRIVES_WITHIN_S: Final = 300.0
 # Frozen for longer than the destination keeps a transaction open: it is then ended there, and the copy must notice.
 SHORT_TRANSACTIONS: Final = {"TRANSACTION_TIMEOUT_MS": "15000"}
@@ -53,6 +55,21 @@ def test_copies_killed_100_times(victim: str, tmp_path: Path) -> None:
         copies = scene.begin_way(way)
         with scene.flow(per_second=1_000) as flow:
             soak.note("kills", kill_again_and_again([copies[at]], random.Random(victim), times=scaled(KILLS)))
+        assert_copied(soak, scene, flow)
+
+
+def test_instances_that_share_killed_at_random(tmp_path: Path) -> None:
+    """Direct mode: shares move from the dead to the living and to those that come back; one transaction each."""
+    with (
+        Soak("three of direct sharing, killed") as soak,
+        LocalKafka() as source,
+        LocalKafka() as destination,
+        Scene(source, destination, TOPIC, tmp_path) as scene,
+    ):
+        copies = [scene.begin("--shares 4") for _ in range(3)]
+        with scene.flow(per_second=400) as flow:
+            kills = kill_again_and_again(copies, random.Random("sharing"), times=scaled(SHARING_KILLS), longest_s=8.0)
+            soak.note("kills", kills)
         assert_copied(soak, scene, flow)
 
 

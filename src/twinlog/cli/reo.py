@@ -37,6 +37,9 @@ FLAGS = {
 }
 
 
+HEADS = ("topic", "partition", "position", "end", "lag", "error")
+
+
 def main(given: Sequence[str] | None = None) -> int:
     """Run as a program of its own; returns the exit code."""
     words = arguments(given)
@@ -46,7 +49,7 @@ def main(given: Sequence[str] | None = None) -> int:
     return guarded(
         lambda: run(parser.parse_args(words)),
         prefix="Error: ",
-        usage=parser.format_usage,
+        program=parser.prog,
         verbose="--verbose" in words,
     )
 
@@ -149,9 +152,15 @@ def _member(
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> str:
-    heads = tuple(rows[0]) if rows else ("topic", "partition", "position", "end", "lag", "error")
-    lines = [heads, *(tuple(str(row[head]) for head in heads) for row in rows)]
+    heads = tuple(head for head in rows[0] if head != "begins") if rows else HEADS
+    lines = [heads, *(tuple(_cell(row, head) for head in heads) for row in rows)]
     widths = [max(len(line[at]) for line in lines) for at in range(len(heads))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
     )
+
+
+def _cell(row: dict[str, Any], head: str) -> str:
+    if head == "position" and row[head] is None and row["begins"] is not None:
+        return f"nothing copied yet, begins at {row['begins']}"
+    return "-" if row[head] is None else str(row[head])

@@ -9,7 +9,6 @@ import logging
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final, Generic
 from uuid import UUID
 
@@ -18,44 +17,22 @@ from twinlog.errors import AuthorizationFailed, BadInput, RetryLater, TwinlogErr
 from twinlog.names import TopicPartition
 from twinlog.relay.decide import Terms, decide
 from twinlog.relay.progress import Forward, Refetch, Verdict
+from twinlog.reo.lines import Counts, Fact, begins, ends
+from twinlog.reo.replicas import Replicas, held
 from twinlog.reo.sender import Mark, NotSent, Refusal, Sender
-from twinlog.reo.stage import FIRST_PAUSE_S, TOO_LARGE, P, Stage, TakenOver, pause_s, refused
+from twinlog.reo.stage import FIRST_PAUSE_S, TOO_FEW_REPLICAS, TOO_LARGE, P, Stage, TakenOver, pause_s, refused
 from twinlog.wire import codes
 from twinlog.wire.ops import EARLIEST, one_offset
 
 log = logging.getLogger("twinlog.reo")
 
 # What concerns one partition alone: it waits and is tried again, the others go on.
-OF_A_PARTITION: Final = TOO_LARGE | {
-    codes.NOT_ENOUGH_REPLICAS,
-    codes.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-    codes.TOPIC_AUTHORIZATION_FAILED,
-    codes.INVALID_TIMESTAMP,
-    codes.INVALID_RECORD,
-}
+OF_THE_TOPIC: Final = frozenset({codes.TOPIC_AUTHORIZATION_FAILED, codes.INVALID_TIMESTAMP, codes.INVALID_RECORD})
+OF_A_PARTITION: Final = TOO_LARGE | TOO_FEW_REPLICAS | OF_THE_TOPIC
 ROUND_BYTES: Final = 64 << 20
 IDLE_S: Final = 0.01
 LOOK_EVERY_S: Final = 5.0
 TERMS: Final = Terms()
-
-
-@dataclass(slots=True)
-class Counts:
-    """What was done so far."""
-
-    bytes: int = 0
-    rounds: int = 0
-    failures: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """Where a part stands; `end` is what it is read from ends at (-1: not told yet)."""
-
-    where: TopicPartition
-    position: int
-    end: int
-    error: str
 
 
 class Copier(Generic[P]):
@@ -64,7 +41,9 @@ class Copier(Generic[P]):
     def __init__(self, stage: Stage[P]) -> None:
         self.stage = stage
         self.counts = Counts()
-        self.trouble = f"{stage.name} has not begun"
+        self._holding: Sequence[Replicas] = ()
+        self._trouble = f"{stage.name} has not begun"
+        self._well_at = time.monotonic()
         self._parts: Sequence[P] = ()
         self._look_at = 0.0
         self._begun = False
@@ -73,6 +52,17 @@ class Copier(Generic[P]):
         self._written: set[TopicPartition] = set()
         self._written_before: set[TopicPartition] = set()
         self._sent = 0
+        self._aside: dict[P, str] = {}
+
+    @property
+    def holdup(self) -> str:
+        """Why nothing can be written down at all, where the destination's replicas are the reason."""
+        return held(self.stage.transactional_id, self._holding) if self._holding else ""
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing is copied now; empty where all is well."""
+        return f"{self.stage.name}: {self.holdup}" if self.holdup else self._trouble
 
     def facts(self) -> list[Fact]:
         """Where each part stands."""
@@ -81,36 +71,81 @@ class Copier(Generic[P]):
                 part.where,
                 part.position,
                 -1 if part.inbox is None else part.inbox.figures.last_stable_offset,
-                part.error or part.complaint,
+                part.error or part.complaint or self.holdup,
             )
             for part in self._parts
         ]
+
+    def short(self) -> list[Replicas]:
+        """The partitions that it writes to and that have too few replicas in sync, as far as it knows."""
+        return list({one.where: one for one in (*self.stage.short.values(), *self._holding)}.values())
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Copy until `stopping` is set.
 
         Raises TakenOver where another copy writes now, BadInput for what is refused.
         """
-        failures = 0
-        while not stopping.is_set():
-            try:
-                await self._round(stopping)
-                failures, self.trouble = 0, ""
-            except (BadInput, TakenOver):
-                raise
-            except TwinlogError as error:
-                self._sender = None
-                if not self._concerns_one(error):
-                    failures += 1
-                    self.counts.failures += 1
-                    self.trouble = f"{self.stage.name}: {error}"
-                    log.warning("%s was interrupted and goes on from what is written: %s", self.stage.name, error)
-                    await _pause(failures, stopping)
+        try:
+            await self._rounds(stopping)
+        finally:
+            log.info("%s ends; positions %s", self._name, ends(self.facts()))
 
     def close(self) -> None:
         """End all reading."""
         for part in self._parts:
             self._leave(part)
+
+    async def _rounds(self, stopping: asyncio.Event) -> None:
+        failures = 0
+        while not stopping.is_set():
+            try:
+                await self._round(stopping)
+                failures = 0
+                self._all_is_well()
+            except (BadInput, TakenOver):
+                raise
+            except TwinlogError as error:
+                self._sender = None
+                if not await self._concerns_one(error):
+                    failures += 1
+                    self._interrupted(error)
+                    await _pause(failures, stopping)
+
+    @property
+    def _name(self) -> str:
+        return f"{self.stage.name} of share {self.stage.share}"
+
+    # What holds it
+
+    def quiet_s(self) -> float:
+        """For how many seconds longer than a round takes none has ended well."""
+        return time.monotonic() - self._well_at - self.stage.settings.commit_interval_ms / 1000
+
+    async def look_for_holdup(self) -> None:
+        """Find out whether the destination's replicas are the reason, and say so."""
+        before, said = self._well_at, self.holdup
+        await self.stage.look_at_replicas()
+        holding = await self.stage.what_holds()
+        if self._well_at != before:
+            return  # it has gone on meanwhile
+        self._holding = holding
+        told = self.holdup
+        if told and told != said:
+            log.error("%s: %s", self._name, told)
+
+    def _all_is_well(self) -> None:
+        self._trouble, self._well_at = "", time.monotonic()
+        if self._holding:
+            self._holding = ()
+            log.info("%s goes on", self._name)
+
+    def _interrupted(self, error: TwinlogError) -> None:
+        self.counts.failures += 1
+        self._trouble = f"{self.stage.name}: {error}"
+        refused = error.refusal if isinstance(error, NotSent) else None
+        short = None if refused is None or refused.target is None else self.stage.short.get(refused.target)
+        why = f"{error} {short or self.holdup}".rstrip()
+        log.warning("%s was interrupted and goes on from what is written: %s", self._name, why)
 
     # Beginning, and beginning again
 
@@ -123,9 +158,12 @@ class Copier(Generic[P]):
             for part in self._parts:
                 self._leave(part)
             await self.stage.settle(self._parts)
+            await self.stage.look_at_replicas()
             for part in self._parts:
                 self._after_trouble(part)
             self._sender = self.stage.sender
+        if self.stage.short or self._aside:
+            self._set_aside()
         await self._subscribe_due()
         if any(part.inbox is not None and part.inbox.waiting is not None for part in self._parts) or self._untold():
             await self._gathered(stopping)
@@ -135,6 +173,7 @@ class Copier(Generic[P]):
     async def _look(self) -> None:
         """Begin anew where topics or partitions were added or created again meanwhile."""
         self._look_at = time.monotonic() + LOOK_EVERY_S
+        await self.stage.look_at_replicas()
         try:
             changed = await self.stage.changed()
         except (BadInput, RetryLater) as problem:
@@ -149,10 +188,23 @@ class Copier(Generic[P]):
         for part in self._parts:
             self._leave(part)
         self._parts = ()
+        self._aside.clear()
         self._parts = await self.stage.begin()
+        await self.stage.look_at_replicas()
         self._sender, self._begun = self.stage.sender, True
         self._look_at = time.monotonic() + LOOK_EVERY_S
-        log.info("%s of share %d copies %d partitions", self.stage.name, self.stage.share, len(self._parts))
+        log.info(
+            "%s copies %d partitions of the %s to the %s: %s",
+            self._name,
+            len(self._parts),
+            self.stage.reader.cluster,
+            self.stage.destination,
+            begins(zip(self.facts(), map(self._topic_of, self._parts), strict=True)),
+        )
+
+    def _topic_of(self, part: P) -> str:
+        target = self.stage.target_of(part)
+        return part.target if target is None else target.topic
 
     def _after_trouble(self, part: P) -> None:
         """What lies before a batch that was refused is copied at once; the batch itself waits for its time."""
@@ -161,12 +213,27 @@ class Copier(Generic[P]):
         else:
             part.barrier = None
 
+    def _set_aside(self) -> None:
+        """Leave what goes to a partition with too few replicas: no transaction with that in it could end."""
+        for part in self._parts:
+            target = self.stage.target_of(part)
+            short = None if target is None else self.stage.short.get(target)
+            told, before = "" if short is None else f"{part.where}: {short}", self._aside.get(part, "")
+            if told and told != before:
+                self._leave(part)
+                self._aside[part] = told
+                part.stop_for(told)
+            elif before and not told:
+                del self._aside[part]
+                part.again_at = 0.0
+                part.error = "" if part.error == before else part.error
+
     # Reading
 
     async def _subscribe_due(self) -> None:
         now = time.monotonic()
         for part in self._parts:
-            if part.inbox is None and part.again_at <= now:
+            if part.inbox is None and part.again_at <= now and part not in self._aside:
                 try:
                     part.inbox = await self.stage.reader.subscribe(
                         part.progress(), topic_id=UUID(part.topic_id), destination_leader=0
@@ -229,16 +296,12 @@ class Copier(Generic[P]):
         failures = part.failures
 
         async def put(target: TopicPartition, batch: Batch, mark: Mark, units: int) -> bool:
-            if part.barrier is not None and mark[:2] >= part.barrier[:2]:
+            if part.barrier is not None and mark.reaches(part.barrier):
                 self._halt(part, part.barrier)
                 return False
             if target not in self._added:
-                try:
-                    self._added |= await self._enlisted(sender, target)
-                except AuthorizationFailed as missing:
-                    # As if the batch itself had been refused: the other partitions go on.
-                    told = Refusal(codes.TOPIC_AUTHORIZATION_FAILED, str(missing), part.where, mark, batch.size, units)
-                    raise NotSent(str(missing), told) from missing
+                refusal = Refusal(codes.NONE, "", part.where, mark, batch.size, units, target)
+                self._added |= await self._enlisted(sender, target, refusal)
             self._written.add(target)
             await sender.put(target, batch, source=part.where, mark=mark, units=units)
             self._sent += batch.size
@@ -248,13 +311,28 @@ class Copier(Generic[P]):
         if part.failures > failures:
             self._leave(part)
 
-    async def _enlisted(self, sender: Sender, target: TopicPartition) -> set[TopicPartition]:
-        """Make `target` part of the transaction, and with the first one all that the last transaction wrote to.
+    async def _enlisted(self, sender: Sender, target: TopicPartition, refusal: Refusal) -> set[TopicPartition]:
+        """Make `target` part of the transaction, as if the batch itself were refused where that may not be.
+
+        Raises NotSent with `refusal`, its reason filled in: the other partitions go on.
+        """
+        if target in self.stage.short:
+            await self.stage.look_at_replicas()
+        if (short := self.stage.short.get(target)) is not None:
+            raise NotSent(str(short), refusal._replace(code=codes.NOT_ENOUGH_REPLICAS, message=str(short)))
+        try:
+            return await self._together(sender, target)
+        except AuthorizationFailed as missing:
+            told = refusal._replace(code=codes.TOPIC_AUTHORIZATION_FAILED, message=str(missing))
+            raise NotSent(str(missing), told) from missing
+
+    async def _together(self, sender: Sender, target: TopicPartition) -> set[TopicPartition]:
+        """Enlist `target`, and with the first one all that the last transaction wrote to.
 
         Each request for more costs the coordinator a write. Where one may not be written, each is asked for alone.
         """
         if not self._added and self._written_before:
-            together = self._written_before | {target, self.stage.positions.where}
+            together = self._written_before - set(self.stage.short) | {target, self.stage.positions.where}
             try:
                 await self.stage.enlist(sender.producer, together)
             except AuthorizationFailed:
@@ -289,11 +367,17 @@ class Copier(Generic[P]):
     def _untold(self) -> list[P]:
         return [part for part in self._parts if part.error != part.told]
 
-    def _concerns_one(self, error: TwinlogError) -> bool:
+    async def _concerns_one(self, error: TwinlogError) -> bool:
         """Whether one partition's batch was refused for what it is; then only that one waits."""
         refusal = error.refusal if isinstance(error, NotSent) else None
-        part = next((p for p in self._parts if refusal is not None and p.where == refusal.source), None)
-        if refusal is None or part is None or refusal.code not in OF_A_PARTITION:
+        if refusal is None:
+            return False
+        if refusal.code in TOO_FEW_REPLICAS and refusal.target is not None:
+            await self.stage.look_at_replicas()
+            short = self.stage.short.get(refusal.target)
+            refusal = refusal if short is None else refusal._replace(message=str(short))
+        part = next((p for p in self._parts if p.where == refusal.source), None)
+        if part is None or refusal.code not in OF_A_PARTITION:
             return False
         if refusal.code in TOO_LARGE and refusal.units > 1:
             part.limit_bytes = max(1, refusal.size // 2)

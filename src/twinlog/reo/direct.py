@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from twinlog.batch.view import Batch
@@ -14,6 +14,7 @@ from twinlog.relay.progress import Forward
 from twinlog.reo.plan import Shape, pieces, wanted
 from twinlog.reo.positions import Place, Position
 from twinlog.reo.sender import Mark, Refusal
+from twinlog.reo.settings import Partitioning
 from twinlog.reo.stage import InTransactions, Part, Put, Sides, now_ms
 from twinlog.reo.topics import Route, routes, starts
 
@@ -45,7 +46,7 @@ class Direct(InTransactions[DirectPart]):
 
     async def begin(self) -> Sequence[DirectPart]:
         """Take over, find where each partition goes on, and write that down where it is new."""
-        found = await routes(self.settings, self._source, self.destination)
+        found = self._routes = await routes(self.settings, self._source, self.destination)
         await self.take_over()
         known = self.known
         parts: list[DirectPart] = []
@@ -55,12 +56,10 @@ class Direct(InTransactions[DirectPart]):
         for part in parts:
             before = known.get(part.place)
             part.told = "" if before is None else before.error
-        self._routes = found
         new = [part for part in parts if known.get(part.place) is None or self.settings.start_from]
         if new:
             await self.commit(self.sender, set(), [(part, "") for part in new])
-        # It was said for what is lost now, not for what may be lost one day.
-        self.settings = replace(self.settings, start_from=None)
+        self.settings = self.settings.once_begun()
         return parts
 
     def _part(self, route: Route, where: TopicPartition, position: int, epoch: int) -> DirectPart:
@@ -74,7 +73,7 @@ class Direct(InTransactions[DirectPart]):
             place=Place(settings.application, cluster, route.topic, route.topic_id, where.partition),
             target_id=route.target_id,
             shape=Shape(
-                partitions=route.target_partitions if settings.partitioning == "key" else 0,
+                partitions=route.target_partitions if settings.partitioning is Partitioning.KEY else 0,
                 origin=cluster if settings.provenance else "",
                 cut=self.destination.cluster_id if settings.provenance else "",
             ),
@@ -99,6 +98,14 @@ class Direct(InTransactions[DirectPart]):
                     f"{part.where}: its position belongs to another topic {known.target} on the destination."
                 )
             part.position, part.epoch, part.told = known.next_offset, known.epoch, known.error
+
+    def topics(self) -> set[str]:
+        """Those of the routes."""
+        return {route.target for route in self._routes}
+
+    def target_of(self, part: DirectPart) -> TopicPartition | None:
+        """That of the same number."""
+        return TopicPartition(part.target, part.where.partition) if not part.shape.partitions else None
 
     def form(self, part: DirectPart) -> Form:
         """Whole batches as they are."""

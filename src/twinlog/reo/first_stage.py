@@ -22,7 +22,7 @@ from twinlog.reo.direct import lost_by_retention
 from twinlog.reo.envelope import NOTHING_KNOWN, Envelope, written
 from twinlog.reo.positions import Place, Position, encoded
 from twinlog.reo.proxy_topics import Proxy, first_of, last_of, prepared
-from twinlog.reo.sender import Mark, Refusal, Sender
+from twinlog.reo.sender import NOWHERE, Mark, Refusal, Sender
 from twinlog.reo.stage import PRODUCE_WITHIN_S, Part, Put, Sides, Stage, now_ms
 from twinlog.reo.topics import Route, routes, starts
 from twinlog.wire import codes
@@ -82,7 +82,7 @@ class FirstStage(Stage[FirstPart]):
         ]
         for route, proxy in self._found:
             parts += await self._parts(route, proxy, others | self.positions.known)
-        self.settings = replace(self.settings, start_from=None)
+        self.settings = self.settings.once_begun()
         return parts
 
     async def _own_producer(self) -> None:
@@ -144,7 +144,7 @@ class FirstStage(Stage[FirstPart]):
     async def _say_beginning(self, part: FirstPart, after: int, end: int) -> None:
         """Write where the partition begins; whoever came first with that, its word counts for all."""
         said = self._envelope(part, part.position, part.position, after=after)
-        await self.sender.put(part.proxy, written(said, None, time_ms=now_ms()), source=None, mark=Mark(-1, -1))
+        await self.sender.put(part.proxy, written(said, None, time_ms=now_ms()), source=None, mark=NOWHERE)
         await self.sender.flush()
         first = await first_of(self.destination, part.proxy, said.says_the_same, from_offset=end)
         if first is not None and first.first != part.position:
@@ -174,6 +174,14 @@ class FirstStage(Stage[FirstPart]):
                 )
             part.position = part.wrapped = told.next_offset
             part.epoch = told.epoch
+
+    def topics(self) -> set[str]:
+        """The proxy topics."""
+        return {proxy.name for _, proxy in self._found}
+
+    def target_of(self, part: FirstPart) -> TopicPartition | None:
+        """That of the same number in the proxy topic."""
+        return part.proxy
 
     def form(self, part: FirstPart) -> Form:
         """Batches exactly as the source holds them: the second stage takes from them what it needs."""

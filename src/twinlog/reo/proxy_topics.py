@@ -67,7 +67,15 @@ async def prepared(settings: ReoSettings, route: Route, destination: Cluster) ->
         while len((told := (await destination.topics([name]))[name]).partitions) < route.partitions:
             if not await attempts.again():
                 raise RetryLater(f"The new partitions of {name} do not appear on the {destination}.")
-    return _proxy(told, route.topic, route.target, (route.target_id, route.target_partitions))
+    return Proxy(
+        name,
+        str(told.id),
+        len(told.partitions),
+        topic=route.topic,
+        target=route.target,
+        target_id=route.target_id,
+        target_partitions=route.target_partitions,
+    )
 
 
 async def existing(settings: ReoSettings, destination: Cluster) -> list[Proxy]:
@@ -102,11 +110,15 @@ def _found(
             f"The destination has no topic {name} that this client may write. Create it with at least as many "
             f"partitions as {topic} has on the source, or grant WRITE on it."
         )
-    return _proxy(proxy, topic, name, (str(target.id), len(target.partitions)))
-
-
-def _proxy(told: TopicInfo, topic: str, target: str, target_is: tuple[str, int]) -> Proxy:
-    return Proxy(told.name, str(told.id), len(told.partitions), topic, target, *target_is)
+    return Proxy(
+        proxy.name,
+        str(proxy.id),
+        len(proxy.partitions),
+        topic=topic,
+        target=name,
+        target_id=str(target.id),
+        target_partitions=len(target.partitions),
+    )
 
 
 async def last_of(

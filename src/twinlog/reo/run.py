@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from enum import Enum
 from functools import partial
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ from twinlog.reo.copier import Copier
 from twinlog.reo.direct import Direct
 from twinlog.reo.first_stage import FirstStage
 from twinlog.reo.second_stage import SecondStage
-from twinlog.reo.settings import ReoSettings
+from twinlog.reo.settings import Mode, ReoSettings
 from twinlog.reo.sharing import Board, Crew, Join, work
 from twinlog.reo.stage import Sides, Stage
 from twinlog.wire.cluster import Cluster
@@ -27,8 +28,21 @@ log = logging.getLogger("twinlog.reo")
 CONNECT_WITHIN_S: Final = 60.0
 # A transaction under way is ended within this; what is not is aborted by whoever comes next.
 END_WITHIN_S: Final = 20.0
-DIRECT, FIRST, SECOND = 0, 1, 2
-STAGES: Final[dict[int, type[Stage[Any]]]] = {DIRECT: Direct, FIRST: FirstStage, SECOND: SecondStage}
+
+
+class Step(Enum):
+    """A step that a process may run, as the names of clients and groups spell it."""
+
+    DIRECT = "0"
+    FIRST = "1"
+    SECOND = "2"
+
+
+STAGES: Final[dict[Step, type[Stage[Any]]]] = {
+    Step.DIRECT: Direct,
+    Step.FIRST: FirstStage,
+    Step.SECOND: SecondStage,
+}
 
 
 async def copy(
@@ -49,7 +63,7 @@ async def copy(
             stack.push_async_callback(reader.close)
         await sides.positions().ensure(settings.replication_factor)
         own = asyncio.Event()
-        crews = [_Makers(number, sides, reader) for number, reader in readers.items()]
+        crews = [_Makers(step, sides, reader) for step, reader in readers.items()]
         tasks = {asyncio.create_task(_stage(crew, own, join, board)) for crew in crews}
         told = asyncio.create_task(stopping.wait())
         try:
@@ -63,33 +77,33 @@ async def copy(
                 task.result()
 
 
-def numbers_of(settings: ReoSettings) -> tuple[int, ...]:
-    """The stages that run here; 0 is direct mode."""
-    if settings.mode == "direct":
-        return (DIRECT,)
-    return (FIRST, SECOND) if settings.stage is None else (settings.stage,)
+def steps_of(settings: ReoSettings) -> tuple[Step, ...]:
+    """What this process runs."""
+    if settings.mode is Mode.DIRECT:
+        return (Step.DIRECT,)
+    return (Step.FIRST, Step.SECOND) if settings.stage is None else (Step(str(settings.stage)),)
 
 
-def _readers(sides: Sides, budget: Budget) -> dict[int, Source]:
+def _readers(sides: Sides, budget: Budget) -> dict[Step, Source]:
     """What each stage reads from; all shares of a stage read together."""
-    made: dict[int, Source] = {}
-    for number in numbers_of(sides.settings):
-        cluster = sides.destination if number == SECOND else sides.source
+    made: dict[Step, Source] = {}
+    for step in steps_of(sides.settings):
+        cluster = sides.destination if step is Step.SECOND else sides.source
         if cluster is None:
             raise BadInput("The source cluster is not configured; only the second stage can do without.")
-        settings = FetchSettings(min_bytes=1 if number == SECOND else sides.settings.fetch_min_bytes)
-        name = f"{sides.settings.application}-{number}"
-        made[number] = Source(cluster, mirror=name, settings=settings, budget=budget)
+        settings = FetchSettings(min_bytes=1 if step is Step.SECOND else sides.settings.fetch_min_bytes)
+        name = f"{sides.settings.application}-{step.value}"
+        made[step] = Source(cluster, mirror=name, settings=settings, budget=budget)
     return made
 
 
 class _Makers:
     """Makes the copiers of one stage, a new one each time that this instance gets a share."""
 
-    def __init__(self, number: int, sides: Sides, reader: Source) -> None:
+    def __init__(self, step: Step, sides: Sides, reader: Source) -> None:
         self.settings = sides.settings
-        self.group = f"{self.settings.application}-1" if number == FIRST else self.settings.application
-        self._stage = STAGES[number]
+        self.group = f"{self.settings.application}-1" if step is Step.FIRST else self.settings.application
+        self._stage = STAGES[step]
         self._sides = sides
         self._reader = reader
         self._begun: set[int] = set()

@@ -25,6 +25,7 @@ from twinlog.reo.plan import Shape, pieces, wanted
 from twinlog.reo.positions import Place, Position
 from twinlog.reo.proxy_topics import Proxy, existing
 from twinlog.reo.sender import Mark, Refusal, Sender
+from twinlog.reo.settings import Partitioning
 from twinlog.reo.stage import InTransactions, Part, Put, Sides, now_ms
 from twinlog.wire import codes
 from twinlog.wire.ops import EARLIEST, delete_records, one_offset
@@ -64,7 +65,7 @@ class SecondStage(InTransactions[SecondPart]):
 
     async def begin(self) -> Sequence[SecondPart]:
         """Take over, and go on where the proxy topics were read to."""
-        found = await existing(self.settings, self.destination)
+        found = self._found = await existing(self.settings, self.destination)
         await self.take_over()
         parts: list[SecondPart] = []
         for proxy in found:
@@ -73,7 +74,6 @@ class SecondStage(InTransactions[SecondPart]):
                     part = self._part(proxy, TopicPartition(proxy.name, number))
                     await self._put_back(part)
                     parts.append(part)
-        self._found = found
         return parts
 
     def _part(self, proxy: Proxy, where: TopicPartition) -> SecondPart:
@@ -111,6 +111,15 @@ class SecondStage(InTransactions[SecondPart]):
         await self.regain()
         for part in parts:
             await self._put_back(part)
+
+    def topics(self) -> set[str]:
+        """The destination topics."""
+        return {proxy.target for proxy in self._found}
+
+    def target_of(self, part: SecondPart) -> TopicPartition | None:
+        """That of the same number."""
+        kept = self.settings.partitioning is Partitioning.KEEP
+        return TopicPartition(part.target, part.where.partition) if kept else None
 
     def form(self, part: SecondPart) -> Form:
         """The proxy topic's own batches, to be unwrapped."""
@@ -181,7 +190,7 @@ class SecondStage(InTransactions[SecondPart]):
     def _shape(self, part: SecondPart, envelope: Envelope) -> Shape:
         settings = self.settings
         return Shape(
-            partitions=part.proxy.target_partitions if settings.partitioning == "key" else 0,
+            partitions=part.proxy.target_partitions if settings.partitioning is Partitioning.KEY else 0,
             origin=envelope.place.cluster if settings.provenance else "",
             cut=self.destination.cluster_id if settings.provenance else "",
         )

@@ -47,11 +47,20 @@ class Mark(NamedTuple):
     offset: int
     place: Place | None = None
 
+    def reaches(self, other: "Mark") -> bool:
+        """Whether it is `other`, or comes behind it."""
+        return (self.reading, self.offset) >= (other.reading, other.offset)
+
+
+NOWHERE: Final = Mark(-1, -1)
+"""Of what was not read anywhere: positions, and beginnings."""
+
 
 class Refusal(NamedTuple):
     """The destination refused a batch of `size` bytes, read from partition `source` at `mark`.
 
-    It could be parted into `units` smaller ones: its records, or the batches that it wraps.
+    It could be parted into `units` smaller ones: its records, or the batches that it wraps. `target` is the partition
+    that it was for.
     """
 
     code: int
@@ -60,6 +69,7 @@ class Refusal(NamedTuple):
     mark: Mark
     size: int
     units: int
+    target: TopicPartition | None = None
 
 
 class NotSent(RetryLater):
@@ -82,6 +92,10 @@ class _Queued(NamedTuple):
     @property
     def size(self) -> int:
         return len(self.header) + len(self.body)
+
+    def refusal(self, code: int, message: str) -> Refusal:
+        """As the broker has answered."""
+        return Refusal(code, message, self.source, self.mark, self.size, self.units, self.where)
 
 
 class Sender:
@@ -237,9 +251,7 @@ class Sender:
             self._cluster.distrust(item.where.topic)
             name = codes.code_name(produced.code)
             said = f"{item.where}: the destination answered {name} {produced.message}".rstrip()
-            self._fail(
-                NotSent(said, Refusal(produced.code, produced.message, item.source, item.mark, item.size, item.units))
-            )
+            self._fail(NotSent(said, item.refusal(produced.code, produced.message)))
 
     def _fail(self, failure: NotSent) -> None:
         # What explains most is kept: behind a refused batch the next ones are refused for being out of order.

@@ -4,10 +4,13 @@ The names are kafka-reo's. In the environment a name is written in upper case, w
 `kafka.clusters.source.` and `kafka.clusters.destination.` every client key of Kafka's is allowed, TLS and SASL too.
 """
 
+# ruff: noqa: RUF009  (`_key` is `dataclasses.field`, with a key as its metadata)
+
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
+from enum import StrEnum
 from typing import Any, Self, TypeVar
 
 import yaml
@@ -24,6 +27,34 @@ BOOTSTRAP = "bootstrap-servers"
 PLACEHOLDER = "{topic}"
 _APPLICATION = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _LITERAL = re.compile(r"[A-Za-z0-9._-]+")
+
+
+class Mode(StrEnum):
+    """How records are brought over."""
+
+    DIRECT = "direct"
+    PROXY = "proxy"
+
+
+class Partitioning(StrEnum):
+    """Which partition of the destination a record goes to."""
+
+    KEEP = "keep"
+    KEY = "key"
+
+
+class Reset(StrEnum):
+    """Where a partition begins."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+E = TypeVar("E", bound=StrEnum)
+
+
+def _words(members: type[E]) -> Kind[E]:
+    return choice({member.value: member for member in members})
 
 
 def _application(text: str) -> str:
@@ -52,9 +83,9 @@ class ReoSettings:
         "exactly-once-replicator",
         "Name of this copy: its transactional ids are `<name>-0` and on, its positions are in `<name>-positions`.",
     )
-    mode: str = _key(
+    mode: Mode = _key(
         "mode",
-        one_of("direct", "proxy"),
+        _words(Mode),
         "direct",
         "direct: in one step; proxy: in two stages, with a proxy topic on the destination between them.",
     )
@@ -94,15 +125,15 @@ class ReoSettings:
         "1",
         "How much the source gathers before it answers a fetch, for at most half a second.",
     )
-    auto_reset: str = _key(
+    auto_reset: Reset = _key(
         "kafka.config.consumer.auto-reset",
-        one_of("earliest", "latest"),
+        _words(Reset),
         "earliest",
         "Where a copy begins whose destination topic is empty.",
     )
-    start_from: str | None = _key(
+    start_from: Reset | None = _key(
         "start-from",
-        optional(one_of("earliest", "latest")),
+        optional(_words(Reset)),
         "",
         "Where to begin where the recorded position is lost or no longer holds; without it, that is refused.",
     )
@@ -133,9 +164,9 @@ class ReoSettings:
         "60000",
         "After how long the destination aborts what a copy left open; at most its transaction.max.timeout.ms.",
     )
-    partitioning: str = _key(
+    partitioning: Partitioning = _key(
         "partitioning",
-        one_of("keep", "key"),
+        _words(Partitioning),
         "keep",
         "keep: the source's partition; key: by the key's murmur2 hash, as Java's producer (slower).",
     )
@@ -159,19 +190,26 @@ class ReoSettings:
         reader = Reader(values, origin)
         read = {name: reader.get(key) for name, key in FIELDS.items()}
         # The second stage needs nothing of the source.
-        alone = (read["mode"], read["stage"]) == ("proxy", 2) and not values.get(SOURCE + BOOTSTRAP)
+        alone = (read["mode"], read["stage"]) == (Mode.PROXY, 2) and not values.get(SOURCE + BOOTSTRAP)
         source = None if alone else _client(values, SOURCE, origin)
         settings = cls(**read, source=source, destination=_client(values, DESTINATION, origin))
         settings._check(origin)
         return settings
 
+    def once_begun(self) -> Self:
+        """The same for what is found later: where to begin was said for what there was at the start.
+
+        What is added while it runs is copied from its beginning, and what is lost one day was not meant.
+        """
+        return replace(self, start_from=None, auto_reset=Reset.EARLIEST)
+
     def _check(self, origin: str) -> None:
         if not self.source_topic:
             raise BadInput(f"{origin}: kafka.clusters.source.topic is missing; name the topics to copy.")
-        if self.stage is not None and self.mode != "proxy":
+        if self.stage is not None and self.mode is not Mode.PROXY:
             raise BadInput(f"{origin}: stage {self.stage} is one of two stages; set mode to proxy as well.")
         targets = {"topic": self.destination_topic}
-        if self.mode == "proxy":
+        if self.mode is Mode.PROXY:
             targets["topic-proxy"] = self.proxy_topic
         for key, told in targets.items():
             if not self.takes_one_name and PLACEHOLDER not in told:
@@ -179,7 +217,7 @@ class ReoSettings:
                     f"{origin}: several topics cannot go into the one topic {told!r}; write {PLACEHOLDER} in "
                     f"kafka.clusters.destination.{key} where the source topic's name is to stand."
                 )
-        if self.mode == "proxy" and self.proxy_topic == self.destination_topic:
+        if self.mode is Mode.PROXY and self.proxy_topic == self.destination_topic:
             raise BadInput(f"{origin}: kafka.clusters.destination.topic-proxy must not be the destination topic.")
 
     @property
@@ -281,7 +319,7 @@ def _flat(tree: Mapping[Any, Any], before: str) -> Iterator[tuple[str, str]]:
 def without_meaning(values: Mapping[str, str]) -> tuple[str, ...]:
     """A sentence for each setting that is given but has no effect here."""
     reasons = dict(WITHOUT_MEANING)
-    if values.get("mode", "direct").strip() == "direct":
+    if values.get("mode", Mode.DIRECT).strip() == Mode.DIRECT:
         reasons[FIELDS["proxy_topic"].name] = "mode is direct, which needs no proxy topic"
     return tuple(f"{name} has no effect here: {why}." for name, why in reasons.items() if name in values)
 

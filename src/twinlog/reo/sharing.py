@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 from twinlog.relay.waiting import cancelled
 from twinlog.reo.copier import Copier
 from twinlog.reo.stage import TakenOver
+from twinlog.reo.watching import watch
 
 log = logging.getLogger("twinlog.reo")
 
@@ -60,9 +61,11 @@ class Board:
 async def work(copier: Copier[Any], stopping: asyncio.Event, board: Board) -> None:
     """Run one copier to its end."""
     board.copiers.append(copier)
+    watching = asyncio.create_task(watch(copier))
     try:
         await copier.run(stopping)
     finally:
+        await cancelled({watching})
         board.copiers.remove(copier)
         copier.close()
 

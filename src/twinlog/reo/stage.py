@@ -7,18 +7,20 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, Generic, TypeVar
 
 from twinlog.batch.view import Batch
-from twinlog.errors import GiveWay, RetryLater
+from twinlog.errors import GiveWay, RetryLater, TwinlogError
 from twinlog.names import TopicPartition
 from twinlog.relay.decide import Form
 from twinlog.relay.fetch import Source
 from twinlog.relay.inbox import Inbox
 from twinlog.relay.progress import Forward, Progress
 from twinlog.reo.positions import Place, Position, Positions, encoded, share_of
-from twinlog.reo.sender import Mark, Refusal, Sender
+from twinlog.reo.replicas import Replicas, short_of_replicas, what_holds
+from twinlog.reo.sender import NOWHERE, Mark, Refusal, Sender
 from twinlog.reo.settings import ReoSettings
 from twinlog.wire import codes
 from twinlog.wire.cluster import Cluster
@@ -27,6 +29,7 @@ from twinlog.wire.ops import Producer, add_partitions, end_txn, init_producer_id
 log = logging.getLogger("twinlog.reo")
 
 TOO_LARGE: Final = frozenset({codes.MESSAGE_TOO_LARGE, codes.RECORD_LIST_TOO_LARGE})
+TOO_FEW_REPLICAS: Final = frozenset({codes.NOT_ENOUGH_REPLICAS, codes.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
 FIRST_PAUSE_S: Final = 0.2
 MOST_PAUSE_S: Final = 10.0
 PRODUCE_WITHIN_S: Final = 30.0
@@ -60,7 +63,16 @@ class Part(ABC):
 
     def progress(self) -> Progress:
         """As the reading wants it."""
-        return Progress(self.where, self.position, -1, 0, 0, 0, source_epoch=self.epoch)
+        return Progress(
+            self.where,
+            self.position,
+            # Of reading only place and leader epoch matter; what is written goes out under the transaction's producer.
+            producer_id=-1,
+            epoch=0,
+            sequence=0,
+            spent_epoch=0,
+            source_epoch=self.epoch,
+        )
 
     @abstractmethod
     def records(self, error: str) -> dict[Place, Position]:
@@ -124,9 +136,11 @@ class Stage(ABC, Generic[P]):
         self.sides = sides
         self.settings = sides.settings
         self.share = sides.share
+        self.transactional_id = sides.settings.transactional_id(sides.share)
         self.destination = sides.destination
         self.reader = reader
         self.positions = sides.positions()
+        self.short: dict[TopicPartition, Replicas] = {}
         self._sender: Sender | None = None
 
     @abstractmethod
@@ -147,6 +161,23 @@ class Stage(ABC, Generic[P]):
         if self._sender is None:
             raise RetryLater(f"{self.name} has not begun")
         return self._sender
+
+    @abstractmethod
+    def topics(self) -> set[str]:
+        """The destination topics that are written to, as far as they are known yet."""
+
+    @abstractmethod
+    def target_of(self, part: P) -> TopicPartition | None:
+        """The one partition that a part goes to; None where there are several."""
+
+    async def look_at_replicas(self) -> None:
+        """Note which partitions have too few replicas in sync (`short`); what was noted stays where nobody answers."""
+        with suppress(TwinlogError):
+            self.short = await short_of_replicas(self.destination, self.topics())
+
+    async def what_holds(self) -> Sequence[Replicas]:
+        """The partitions for whose replicas everything waits."""
+        return ()
 
     @abstractmethod
     def form(self, part: P) -> Form:
@@ -186,7 +217,6 @@ class InTransactions(Stage[P]):
 
     def __init__(self, sides: Sides, reader: Source) -> None:
         super().__init__(sides, reader)
-        self.transactional_id = self.settings.transactional_id(self.share)
         self._producer = Producer(-1, -1)
         self.known: dict[Place, Position] = {}
 
@@ -219,6 +249,12 @@ class InTransactions(Stage[P]):
         await self.positions.refresh()
         self._sender = Sender(self.destination, self.transactional_id, self._producer, timeout_s=PRODUCE_WITHIN_S)
 
+    async def what_holds(self) -> Sequence[Replicas]:
+        """The partitions whose markers the destination refuses."""
+        with suppress(TwinlogError):
+            return await what_holds(self.destination, self.transactional_id, {*self.short, self.positions.where})
+        return ()
+
     async def enlist(self, producer: Producer, targets: Collection[TopicPartition]) -> None:
         """Add partitions to the transaction."""
         await add_partitions(self.destination, self.transactional_id, producer, targets)
@@ -230,7 +266,7 @@ class InTransactions(Stage[P]):
             await self.enlist(sender.producer, [where])
         found = {place: one for part, error in changed for place, one in part.records(error).items()}
         if found:
-            await sender.put(where, encoded(found), source=None, mark=Mark(-1, -1))
+            await sender.put(where, encoded(found), source=None, mark=NOWHERE)
         await sender.flush()
         await end_txn(self.destination, self.transactional_id, sender.producer, commit=True)
 
@@ -248,9 +284,14 @@ def pause_s(failures: int) -> float:
 def refused(where: TopicPartition, target: str, refusal: Refusal) -> str:
     """The sentence for a batch that was refused."""
     name = codes.code_name(refusal.code)
-    advice = "raise its max.message.bytes" if refusal.code in TOO_LARGE else "mend what the destination names"
+    advice = "mend what the destination names"
+    if refusal.code in TOO_LARGE:
+        advice = "raise its max.message.bytes"
+    elif refusal.code in TOO_FEW_REPLICAS:
+        advice = "mend that"
+    said = f"({name}) {refusal.message.rstrip('.')}".rstrip()
     return (
         f"{where}: the destination topic {target} refuses the batch of {refusal.units} records and {refusal.size} "
-        f"bytes from source offset {refusal.mark.offset} on ({name}) {refusal.message}. Nothing is skipped: {advice}, "
-        f"and it goes on by itself."
+        f"bytes from source offset {refusal.mark.offset} on {said}. Nothing is skipped: {advice}, and it goes on by "
+        f"itself."
     )

@@ -1,5 +1,6 @@
 """Where a copy stands, as what is written down tells it: any process may ask, also while none copies."""
 
+import asyncio
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, suppress
 from typing import Any, Final
@@ -7,12 +8,13 @@ from typing import Any, Final
 from twinlog.errors import BadInput, RetryLater, TwinlogError
 from twinlog.names import TopicPartition
 from twinlog.reo.first_stage import errors_of_first_stage, proxy_place
-from twinlog.reo.positions import Place, Position, Positions
+from twinlog.reo.positions import Place, Position, Positions, share_of
 from twinlog.reo.proxy_topics import last_of
+from twinlog.reo.replicas import held, what_holds
 from twinlog.reo.run import connected
-from twinlog.reo.settings import ReoSettings
+from twinlog.reo.settings import Mode, ReoSettings
 from twinlog.reo.stage import Sides
-from twinlog.reo.topics import Route, routes
+from twinlog.reo.topics import Route, routes, starts
 from twinlog.wire.cluster import Cluster
 from twinlog.wire.ops import LATEST, list_offsets
 
@@ -22,25 +24,45 @@ SETTLED_WITHIN_S: Final = 3.0
 async def status(settings: ReoSettings) -> list[dict[str, Any]]:
     """Where each source partition stands: position, end (read_committed), lag, and what stops it.
 
+    Where nothing was copied yet, `position` is None and `begins` tells at which offset a copy would begin now.
     With a proxy topic also `proxied`: up to which source offset that has been written.
     """
     async with AsyncExitStack() as stack:
         sides = await connected(settings, stack)
         if sides.source is None:
             raise BadInput("--status needs the source cluster as well: set kafka.clusters.source.bootstrap-servers.")
-        known = await _known(sides)
+        shares = await _shares(sides)
+        known = await _known(sides, shares)
+        holdups = await asyncio.gather(*(_holdup(sides, share) for share in range(shares)))
         rows: list[dict[str, Any]] = []
         for route in await routes(settings, sides.source, sides.destination):
             rows += await _rows(sides, sides.source, route, known)
+        for row in rows if shares else ():
+            share = share_of(row["topic"], row["partition"], shares)
+            row["error"] = " ".join(filter(None, (row["error"], holdups[share])))
         return rows
 
 
-async def _known(sides: Sides) -> dict[Place, Position]:
-    """Of all shares that there are, however many the settings say."""
+async def _shares(sides: Sides) -> int:
+    """How many there are, whatever the settings say; none before the first start."""
     topic = sides.settings.positions_topic
     told = (await sides.destination.topics([topic])).get(topic)
+    return 0 if told is None else len(told.partitions)
+
+
+async def _holdup(sides: Sides, share: int) -> str:
+    """What keeps a share's transaction from ending; a copy that is held so cannot write that down itself."""
+    transactional_id = sides.settings.transactional_id(share)
+    written = [sides.of(share).positions().where]
+    with suppress(TwinlogError):
+        short = await what_holds(sides.destination, transactional_id, written)
+        return held(transactional_id, short) if short else ""
+    return ""
+
+
+async def _known(sides: Sides, shares: int) -> dict[Place, Position]:
     found: dict[Place, Position] = {}
-    for share in range(0 if told is None else len(told.partitions)):
+    for share in range(shares):
         positions = sides.of(share).positions()
         await _read(positions)
         found |= positions.known
@@ -59,26 +81,42 @@ async def _rows(sides: Sides, source: Cluster, route: Route, known: Mapping[Plac
     settings = sides.settings
     wheres = [TopicPartition(route.topic, number) for number in range(route.partitions)]
     ends = await list_offsets(source, dict.fromkeys(wheres, LATEST), read_committed=True)
+    begins, refused = await _begins(sides, source, route, known)
     rows = []
     for where in wheres:
         place = Place(settings.application, source.cluster_id, route.topic, route.topic_id, where.partition)
         one = known.get(place)
         end = ends[where].offset
+        at = begins.get(where) if one is None else one.next_offset
         row = {
             "topic": where.topic,
             "partition": where.partition,
             "position": None if one is None else one.next_offset,
+            "begins": at if one is None else None,
             "end": end,
-            "lag": None if one is None else max(0, end - one.next_offset),
-            "error": "" if one is None else one.error,
+            "lag": None if at is None else max(0, end - at),
+            "error": " ".join(filter(None, (refused, "" if one is None else one.error))),
         }
-        if settings.mode == "proxy":
-            row |= await _proxied(sides, place, route, known)
+        if settings.mode is Mode.PROXY:
+            row |= await _proxied(sides, place, route, known, refused)
         rows.append(row)
     return rows
 
 
-async def _proxied(sides: Sides, place: Place, route: Route, known: Mapping[Place, Position]) -> dict[str, Any]:
+async def _begins(
+    sides: Sides, source: Cluster, route: Route, known: Mapping[Place, Position]
+) -> tuple[dict[TopicPartition, int], str]:
+    """Where a copy that was started now would begin with each partition, or why it would not."""
+    try:
+        found = await starts(sides.settings, route, known, source, sides.destination, mine=lambda _: True)
+    except BadInput as problem:
+        return {}, str(problem)
+    return {where: begin.offset for where, begin in found.items()}, ""
+
+
+async def _proxied(
+    sides: Sides, place: Place, route: Route, known: Mapping[Place, Position], refused: str
+) -> dict[str, Any]:
     """How far the first stage is, and what stops either."""
     settings, one = sides.settings, known.get(place)
     proxy = TopicPartition(settings.proxy(route.topic), place.partition)
@@ -96,5 +134,5 @@ async def _proxied(sides: Sides, place: Place, route: Route, known: Mapping[Plac
         )
         reached = max(reached, -1 if told is None else told.next_offset)
     first = known.get(errors_of_first_stage(place))
-    said = dict.fromkeys(known_one.error for known_one in (one, read, first) if known_one is not None)
+    said = dict.fromkeys((refused, *(known_one.error for known_one in (one, read, first) if known_one is not None)))
     return {"proxied": None if reached < 0 else reached, "error": " ".join(filter(None, said))}

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from twinlog.errors import BadInput
 from twinlog.names import TopicPartition
 from twinlog.reo.positions import Place, Position
-from twinlog.reo.settings import ReoSettings
+from twinlog.reo.settings import Partitioning, ReoSettings, Reset
 from twinlog.wire.cluster import Cluster, TopicInfo
 from twinlog.wire.ops import EARLIEST, LATEST, one_offset
 
@@ -24,6 +24,13 @@ class Route:
     target: str
     target_id: str
     target_partitions: int
+
+
+class Beginning(NamedTuple):
+    """Where a partition is read from, and the leader epoch of what lies before (-1: not known)."""
+
+    offset: int
+    epoch: int
 
 
 async def routes(settings: ReoSettings, source: Cluster, destination: Cluster) -> list[Route]:
@@ -54,7 +61,7 @@ def _route(
             f"The destination has no topic {target} that this client may write. "
             f"Create it with at least {count} partitions, or grant WRITE on it."
         )
-    if len(found.partitions) < count and settings.partitioning == "keep":
+    if len(found.partitions) < count and settings.partitioning is Partitioning.KEEP:
         raise BadInput(
             f"{target} has {len(found.partitions)} partitions on the destination, but {name} has {count} on the "
             f"source. Add partitions, or set partitioning to key to spread records by their key."
@@ -70,8 +77,8 @@ async def starts(
     destination: Cluster,
     *,
     mine: Callable[[TopicPartition], bool],
-) -> dict[TopicPartition, tuple[int, int]]:
-    """Where each partition that is `mine` is read on, as (offset, leader epoch); BadInput where that cannot be told."""
+) -> dict[TopicPartition, Beginning]:
+    """Where each partition that is `mine` is read on; BadInput where that cannot be told."""
     cluster = source.cluster_id
     everyones = {
         place.partition: position
@@ -86,22 +93,22 @@ async def starts(
     if problem:
         ours = {}
     elsewhere = EARLIEST if ours else _reset(settings)
-    found: dict[TopicPartition, tuple[int, int]] = {}
+    found: dict[TopicPartition, Beginning] = {}
     numbers = [number for number in range(route.partitions) if mine(TopicPartition(route.topic, number))]
     for number in numbers:
         where = TopicPartition(route.topic, number)
         if number in ours:
-            first = await one_offset(source, where, EARLIEST) if settings.start_from == "earliest" else 0
+            first = await one_offset(source, where, EARLIEST) if settings.start_from is Reset.EARLIEST else 0
             known_to, epoch = ours[number].next_offset, ours[number].epoch
-            found[where] = (first, -1) if first > known_to else (known_to, epoch)
+            found[where] = Beginning(first, -1) if first > known_to else Beginning(known_to, epoch)
         else:
-            found[where] = (await one_offset(source, where, elsewhere, read_committed=True), -1)
+            found[where] = Beginning(await one_offset(source, where, elsewhere, read_committed=True), -1)
     return found
 
 
 def _reset(settings: ReoSettings) -> int:
     told = settings.start_from or settings.auto_reset
-    return LATEST if told == "latest" else EARLIEST
+    return LATEST if told is Reset.LATEST else EARLIEST
 
 
 async def _problem(

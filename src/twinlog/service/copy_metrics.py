@@ -23,6 +23,20 @@ METRICS = (
     Metric(
         "twinlog_reo_stopped", Kind.GAUGE, "", PARTITION, "1 where something stops the partition; the log says what."
     ),
+    Metric(
+        "twinlog_reo_too_few_replicas",
+        Kind.GAUGE,
+        "",
+        PARTITION,
+        "1 for each partition of the destination that has fewer replicas in sync than min.insync.replicas.",
+    ),
+    Metric(
+        "twinlog_reo_held",
+        Kind.GAUGE,
+        "shares",
+        ("stage",),
+        "Shares whose transaction cannot end for that; /readyz and the log say more.",
+    ),
     Metric("twinlog_reo_bytes_total", Kind.COUNTER, "bytes", ("stage",), "Batches that were written and committed."),
     Metric("twinlog_reo_rounds_total", Kind.COUNTER, "rounds", ("stage",), "Transactions, or rounds of stage 1."),
     Metric("twinlog_reo_interruptions_total", Kind.COUNTER, "rounds", ("stage",), "Rounds that failed and began anew."),
@@ -63,9 +77,13 @@ def samples(board: Board) -> Iterator[Sample]:
     for name, copiers in stages.items():
         label = (name,)
         yield "twinlog_reo_shares", label, len(copiers)
+        yield "twinlog_reo_held", label, sum(bool(copier.holdup) for copier in copiers)
         yield "twinlog_reo_bytes_total", label, sum(copier.counts.bytes for copier in copiers)
         yield "twinlog_reo_rounds_total", label, sum(copier.counts.rounds for copier in copiers)
         yield "twinlog_reo_interruptions_total", label, sum(copier.counts.failures for copier in copiers)
+        short = {one.where for copier in copiers for one in copier.short()}
+        for where in sorted(short)[:MOST_PARTITIONS]:
+            yield "twinlog_reo_too_few_replicas", (name, where.topic, str(where.partition)), 1
         facts = [fact for copier in copiers for fact in copier.facts()]
         for fact in facts if len(facts) <= MOST_PARTITIONS else ():
             labels = (name, fact.where.topic, str(fact.where.partition))
