@@ -35,6 +35,14 @@ def test_elements_match_whole_names() -> None:
     assert patterns
 
 
+def test_a_name_means_no_other_name() -> None:
+    """Its dots are dots; with anything that no name has, they stand for any character."""
+    names = ["orders.v1", "orders-v1", "orders.v12"]
+    assert Patterns.parse("orders.v1").select(names) == ("orders.v1",)
+    assert Patterns.parse("(orders.v1)").select(names) == ("orders.v1", "orders-v1")
+    assert Patterns.parse("orders.v1.*").select(names) == tuple(names)
+
+
 def test_an_alternation_inside_an_element_stays_inside() -> None:
     """`a|b` in one element does not tear the anchors of the whole."""
     assert Patterns.parse("a|b,^c$").select(["a", "b", "c", "ab", "ac"]) == ("a", "b", "c")

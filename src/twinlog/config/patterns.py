@@ -1,8 +1,9 @@
-r"""Lists of names and regular expressions, as `--topics` and the include and exclude keys take them.
+"""Lists of names and regular expressions, as `--topics` and the include and exclude keys take them.
 
-Elements are separated by commas. Each is a regular expression that must match the whole name, as if the list were
-written `^(a|b)$`; a plain name is an expression that matches itself (its dots match any character: write `a\.b` where
-that matters). A comma inside a quantifier, as in `a{1,3}`, and one behind a backslash do not separate.
+Elements are separated by commas. One that can be read as a name (letters, digits, dots, underscores and hyphens alone)
+is that name and no other: `orders.v1` does not mean `orders-v1`, and who stops the one does not stop the other. Any
+other element is a regular expression that must match the whole name, as if the list were written `^(a|b)$`. A comma
+inside a quantifier, as in `a{1,3}`, and one behind a backslash do not separate.
 """
 
 import re
@@ -90,7 +91,7 @@ def check_topic_name(name: str) -> str:
 
 def _parsed(element: str) -> Node:
     try:
-        return parse_regex(element)
+        return parse_regex(element.replace(".", r"\.") if _TOPIC.fullmatch(element) else element)
     except RegexError as problem:
         shown = element if len(element) <= 200 else f"{element[:200]}..."
         raise BadInput(f"the pattern {shown!r} is not valid at character {problem.position + 1}: {problem}.") from None
