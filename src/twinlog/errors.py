@@ -41,6 +41,7 @@ class SourceBehind(RetryLater):
         super().__init__(
             f"{where}: the destination ends at {end}, but the source has nothing decided from offset {source_end} on"
         )
+        self.source_end = source_end
         self.end = end
 
 
@@ -142,6 +143,18 @@ class PartitionFailed(TwinlogError):
     def __init__(self, message: str, *, retriable: bool = False) -> None:
         super().__init__(message)
         self.retriable = retriable
+
+
+class LogsDiffer(PartitionFailed):
+    """Both logs were compared; `offset` is the first at which they do not hold the same.
+
+    `rewritten`: each side has a record of its own there or thereabouts, which no compaction explains.
+    """
+
+    def __init__(self, message: str, *, offset: int, rewritten: bool) -> None:
+        super().__init__(message)
+        self.offset = offset
+        self.rewritten = rewritten
 
 
 class CorruptBatch(PartitionFailed):

@@ -13,7 +13,7 @@ from twinlog.names import TopicPartition
 from twinlog.relay import takeover
 from twinlog.relay.progress import Progress
 from twinlog.relay.settle import SETTLE_S, TRUE_END, settled_end
-from twinlog.relay.tailcheck import Sides
+from twinlog.relay.tailcheck import Compacted, Sides
 from twinlog.relay.takeover import Known
 from twinlog.wire.cluster import Cluster
 from twinlog.wire.ops import ActiveProducer, Producer
@@ -204,3 +204,29 @@ async def test_source_that_ends_before_the_decided_first_offset_is_behind(monkey
             Sides(log, log), WHERE, known, fill_id="fill", compacted=False, settle=False, clock=lambda: log.now
         )
     assert raised.value.end == 50
+
+
+@pytest.mark.parametrize(
+    ("known", "compacted", "shared", "expected"),
+    [
+        (Known(7, producer_epoch=0), True, 50, [(10, 90, Compacted(frozenset({7})))]),
+        (Known(-1), False, 50, [(10, 90, None)]),
+        (Known(-1), True, 50, [(10, 50, Compacted(None)), (50, 90, None)]),
+        (Known(-1), True, 95, [(10, 90, Compacted(None))]),
+        (Known(-1), True, -1, [(10, 10, Compacted(None)), (10, 90, None)]),
+    ],
+)
+async def test_what_nobody_recorded_to_be_shared_is_compared_strictly(
+    monkeypatch: pytest.MonkeyPatch, known: Known, *, compacted: bool, shared: int, expected: list[Any]
+) -> None:
+    """A record that only the destination has is the mirror's own, or a shared one that the source has compacted."""
+    asked: list[Any] = []
+
+    async def check_tail(_sides: Any, _where: Any, first: int, end: int, *, compacted: Any = None) -> int:
+        asked.append((first, end, compacted))
+        return end
+
+    monkeypatch.setattr(takeover, "check_tail", check_tail)
+    sides: Any = None
+    epoch = await takeover._checked(sides, WHERE, known, (10, 90), compacted=compacted, shared_until=shared)
+    assert (asked, epoch) == (expected, 90)

@@ -5,15 +5,17 @@ with its twin all up to the last mirrored offset. What lies beyond that on the s
 compared with the source; where the source does not have it, it is a diverged tail, which nobody drops unasked.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
 from twinlog.batch.scan import Data, batches
 from twinlog.batch.view import Batch
 from twinlog.control.image import Image
 from twinlog.control.records import UNKNOWN_OFFSET, PartitionRecord
-from twinlog.errors import PartitionFailed, RetryLater, SourceBehind
+from twinlog.errors import LogsDiffer, PartitionFailed, RetryLater, SourceBehind
 from twinlog.names import TopicPartition
 from twinlog.relay.lookups import Lookups
 from twinlog.relay.tailcheck import Compacted, Sides, check_tail, scan_of
@@ -23,9 +25,6 @@ from twinlog.wire.codes import check
 from twinlog.wire.ops import read_log
 
 READ_BYTES = 4_194_304
-
-MOST_COMPARED = 100_000
-"""Offsets behind the last comparison that a start reads; more is left to the worker, which compares in any case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,29 +54,47 @@ class Tail:
         return f"{told}, {self.undecided} in undecided transactions)" if self.undecided else f"{told})"
 
 
-def shared_until(source: Side, destination: Side, where: TopicPartition) -> int:
-    """Up to which offset both sides are known to hold the same, by what either has recorded; -1 for not known.
+class Shared(NamedTuple):
+    """Up to which offset both sides are known to hold the same; -1 for not known.
 
-    The source's last mirrored offset counts: from the destination itself, or from the topic of a third cluster that
-    the destination was mirrored from, too. So does the destination's own, from the source, as far as it was compared: a
-    partition that failed may end with what somebody else wrote.
+    `same_way`: it was a mirror from this source that brought it to this destination.
     """
-    ours = {_origin(destination.image, record) for record in _records(destination, where)}
-    meant = {origin for origin in ours if all(origin)} | {(destination.cluster_id, destination.topic_id)}
+
+    until: int
+    same_way: bool = False
+
+
+NOTHING_SHARED = Shared(UNKNOWN_OFFSET)
+
+
+def shared_until(source: Side, destination: Side, where: TopicPartition) -> Shared:
+    """Up to where both sides hold the same, by what either has recorded.
+
+    The source's last mirrored offset from the destination itself counts, and the destination's own from the source;
+    where both were mirrored from the topic of a third cluster, the lower of the two. Each as far as it was compared: a
+    partition that failed, or whose worker died, may end with what somebody else wrote.
+    """
+    theirs, ours = _by_origin(source, where), _by_origin(destination, where)
     known = [
-        record.last_mirrored_offset for record in _records(source, where) if _origin(source.image, record) in meant
+        Shared(min(max(map(_compared, theirs[one])), max(map(_compared, ours[one]))))
+        for one in theirs.keys() & ours.keys()
+        if all(one)
     ]
-    itself = (source.cluster_id, source.topic_id)
-    known += [
-        _compared(record) for record in _records(destination, where) if _origin(destination.image, record) == itself
-    ]
-    return max(known, default=UNKNOWN_OFFSET)
+    known += [Shared(_compared(record)) for record in theirs.get((destination.cluster_id, destination.topic_id), ())]
+    known += [Shared(_compared(record), same_way=True) for record in ours.get((source.cluster_id, source.topic_id), ())]
+    return max(known, default=NOTHING_SHARED)
+
+
+def _by_origin(side: Side, where: TopicPartition) -> dict[tuple[str, UUID], list[PartitionRecord]]:
+    found: dict[tuple[str, UUID], list[PartitionRecord]] = defaultdict(list)
+    for record in _records(side, where):
+        found[_origin(side.image, record)].append(record)
+    return found
 
 
 def _compared(record: PartitionRecord) -> int:
-    """Up to where a partition's own record is to be trusted."""
-    checked, end = record.checked_offset, record.last_mirrored_offset
-    return checked if 0 <= checked < end <= checked + MOST_COMPARED else end
+    """Up to where a partition's record is to be trusted."""
+    return min(record.checked_offset, record.last_mirrored_offset)
 
 
 def _records(side: Side, where: TopicPartition) -> list[PartitionRecord]:
@@ -91,32 +108,42 @@ def _origin(image: Image, record: PartitionRecord) -> tuple[str, UUID]:
 
 
 async def diverged_tails(
-    clusters: tuple[Cluster, Cluster], shared: Mapping[TopicPartition, int], spans: Mapping[TopicPartition, Span]
+    clusters: tuple[Cluster, Cluster], shared: Mapping[TopicPartition, Shared], spans: Mapping[TopicPartition, Span]
 ) -> list[Tail]:
     """Return the tails that the source does not have, of partitions that share something (`shared`).
 
     `clusters` are source and destination, `spans` the destination's. Raises RetryLater where a side cannot be read.
     """
-    return [
-        await tail_of(clusters[1], where, max(first, spans[where].start), spans[where].end)
-        for where, first in sorted(shared.items())
-        if where in spans and 0 <= first < spans[where].end and not await _same(clusters, where, first, spans[where])
-    ]
+    tails = []
+    for where, known in sorted(shared.items()):
+        if where in spans and 0 <= known.until < spans[where].end:
+            first = await _first_difference(clusters, where, known, spans[where])
+            tails += [] if first is None else [await tail_of(clusters[1], where, first, spans[where].end)]
+    return tails
 
 
-async def _same(clusters: tuple[Cluster, Cluster], where: TopicPartition, first: int, span: Span) -> bool:
+async def _first_difference(
+    clusters: tuple[Cluster, Cluster], where: TopicPartition, shared: Shared, span: Span
+) -> int | None:
+    """From where on the destination has something else than the source; None where it has not."""
     source, destination = clusters
+    first = max(shared.until, span.start)
     chunk = await read_log(destination, where, span.end - 1, max_bytes=1, read_committed=True)
     check(chunk.error, f"{where} could not be read on the {destination}")
-    if chunk.last_stable_offset < span.end:
-        return False  # undecided records: whatever becomes of them, a marker follows that the source does not have
-    sides = Sides(Lookups(source), Lookups(destination))
+    # Of undecided records, whatever becomes of them, a marker follows that the source does not have.
+    end = min(chunk.last_stable_offset, span.end)
+    # What a mirror has written may have been compacted away at one side only. What applications have written behind
+    # the end of a mirror is their own, also where the other side has a hole by now.
+    compacted = Compacted(None) if shared.same_way else None
     try:
-        # What only one side has compacted away is no divergence; in other topics the worker's comparison is stricter.
-        await check_tail(sides, where, max(first, span.start), span.end, compacted=Compacted(None))
-    except (PartitionFailed, SourceBehind):
-        return False
-    return True
+        await check_tail(Sides(Lookups(source), Lookups(destination)), where, first, end, compacted=compacted)
+    except LogsDiffer as differ:
+        return max(first, differ.offset)
+    except SourceBehind as behind:
+        return max(first, min(behind.source_end, end))
+    except PartitionFailed:
+        return first
+    return None if end == span.end else max(first, end)
 
 
 async def tail_of(cluster: Cluster, where: TopicPartition, first: int, end: int) -> Tail:

@@ -52,7 +52,7 @@ async def find_diverged(
         shared = {where: shared_until(source, destination, where) for where in wanted}
         try:
             tails = await diverged_tails(clusters, shared, spans)
-            unknown = [where for where in wanted if shared[where] < 0 and where in spans] if tails else []
+            unknown = [where for where in wanted if shared[where].until < 0 and where in spans] if tails else []
             whole = [
                 await tail_of(clusters[1], where, spans[where].start, spans[where].end)
                 for where in unknown
@@ -64,6 +64,23 @@ async def find_diverged(
         if tails:
             found[here.name] = Diverged(here.name, tuple(tails), tuple(whole))
     return found
+
+
+def shared_offsets(
+    clusters: tuple[Cluster, Cluster],
+    states: tuple[Image | str, Image],
+    topics: Collection[tuple[TopicInfo, TopicInfo]],
+) -> dict[str, tuple[int, ...]]:
+    """Return up to where both sides of each topic share something, by partition; arguments as `find_diverged`'s."""
+    theirs, image = states
+    theirs = Image() if isinstance(theirs, str) else theirs
+    known: dict[str, tuple[int, ...]] = {}
+    for there, here in topics:
+        source = Side(clusters[0].cluster_id, theirs, there.id)
+        destination = Side(clusters[1].cluster_id, image, here.id)
+        parts = [TopicPartition(here.name, number) for number in sorted(here.partitions)]
+        known[here.name] = tuple(shared_until(source, destination, where).until for where in parts)
+    return known
 
 
 def refusal(diverged: Diverged) -> TopicAlreadyExists:

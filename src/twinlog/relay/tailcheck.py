@@ -5,11 +5,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from twinlog.batch.compare import differences, unmatched
+from twinlog.batch.compare import Kind, differences, unmatched
 from twinlog.batch.fill import is_filling
 from twinlog.batch.scan import Blank, Data, Scan, batches, readable
 from twinlog.batch.view import Batch
-from twinlog.errors import PartitionFailed, RetryLater, SourceBehind
+from twinlog.errors import LogsDiffer, RetryLater, SourceBehind
 from twinlog.names import TopicPartition
 from twinlog.relay.lookups import Lookups
 from twinlog.wire.cluster import Cluster
@@ -57,8 +57,8 @@ async def check_tail(
 ) -> int:
     """Prove that offsets `first` to `end` - 1 hold the same on both sides, as a read_committed reader sees them.
 
-    Returns the leader epoch of the last batch that the source has there; -1 for none. Raises PartitionFailed with the
-    first differing offset, SourceBehind where the source does not reach that far, RetryLater where a side cannot be
+    Returns the leader epoch of the last batch that the source has there; -1 for none. Raises LogsDiffer with the first
+    differing offset, SourceBehind where the source does not reach that far, RetryLater where a side cannot be
     read.
     """
     position, epoch = first, -1
@@ -96,11 +96,13 @@ def _compare(
     if not found.total or (compacted and _only_compacted(source, destination, span, compacted, hidden=hidden)):
         return
     shown = "; ".join(str(difference) for difference in found.listed)
-    raise PartitionFailed(
+    raise LogsDiffer(
         f"{where}: the destination's log differs from the source between offsets {first} and {last} in "
         f"{found.total} places ({shown}). Somebody else wrote to the mirror topic, or one side was changed. "
         f"Nothing more is written. Stop the topic, keep what you need of it, delete the destination topic and "
-        f"start it again."
+        f"start it again.",
+        offset=found.listed[0].offset,
+        rewritten=any(difference.kind in {Kind.CHANGED, Kind.SHIFTED} for difference in found.listed),
     )
 
 

@@ -152,6 +152,7 @@ async def take_over(
     settle: bool,
     clock: Callable[[], float],
     start_offset: int = -1,
+    shared_until: int = -1,
 ) -> tuple[Progress, Bounds]:
     """Read where the destination ends, prove that its tail is the source's, and say how to go on.
 
@@ -173,17 +174,29 @@ async def take_over(
     last = await _last_batch(sides.destination.cluster, where, bounds)
     # Also where all was checked before, the last batch is compared: the source may have lost it and grown again.
     first = min(max(known.checked_offset, 0), bounds.end if last is None else last.base_offset)
-    own = None if known.is_new else known.producers
-    epoch = await check_tail(
-        sides,
-        where,
-        max(first, bounds.start, bounds.first),
-        bounds.end,
-        compacted=Compacted(own) if compacted else None,
-    )
+    span = (max(first, bounds.start, bounds.first), bounds.end)
+    epoch = await _checked(sides, where, known, span, compacted=compacted, shared_until=shared_until)
     progress = await _resume(sides.destination, where, known, last, end=bounds.end, filler=filler)
     log.info("%s: goes on at offset %d (source %d to %d)", where, bounds.end, bounds.source_start, bounds.source_end)
     return replace(progress, source_epoch=epoch), bounds
+
+
+async def _checked(
+    sides: Sides, where: TopicPartition, known: Known, span: tuple[int, int], *, compacted: bool, shared_until: int
+) -> int:
+    """Compare a span of both logs; returns the leader epoch of the last batch that the source has there.
+
+    Of a compacted topic one side may lack what the other still has: of what the mirror wrote, or where it has not
+    written yet, of what is recorded to be shared. A record behind that never went through the other side.
+    """
+    first, end = span
+    if not compacted:
+        return await check_tail(sides, where, first, end)
+    if not known.is_new:
+        return await check_tail(sides, where, first, end, compacted=Compacted(known.producers))
+    between = min(max(first, shared_until), end)
+    epoch = await check_tail(sides, where, first, between, compacted=Compacted(None))
+    return epoch if between == end else await check_tail(sides, where, between, end)
 
 
 async def _with_chosen(
