@@ -3,14 +3,14 @@
 from collections.abc import Callable, Iterator
 
 import pytest
-from tests.real.mirrored_logs import alter, config_of, numbered, write
+from tests.real.mirrored_logs import alter, config_of, delete_records, numbered, visible, write
 from tests.real.mirroring import Mirror
 
 from twinlog.control.lifecycle import PartitionState
 from twinlog.testing.checker import assert_identical
 from twinlog.testing.data import EVERYTHING_ALLOWED
 from twinlog.testing.kafka import LocalKafka
-from twinlog.wire.ops import alter_configs, create_partitions
+from twinlog.wire.ops import alter_configs, create_partitions, delete_topics
 
 CONFIGS = {
     "mirror.metadata.refresh.interval.ms": "1000",
@@ -88,3 +88,18 @@ def test_partitions_added_at_the_destination_fail_the_topic(mirror: Mirror, topi
     mirror.wait_for(lambda: states(mirror, topic) == goes_on, lambda: f"{mirror.states(topic)}", 30)
     mirror.wait_level(topic)
     assert_identical(mirror.source, mirror.destination, topic)
+
+
+def test_a_topic_made_anew_with_logs_as_long_fails_and_keeps_its_records(mirror: Mirror, topic: str) -> None:
+    """Its ends are where they should be, and only its id tells; what the source has deleted is not deleted from it."""
+    mirrored(mirror, topic)
+    delete_records(mirror.source, topic, {0: 5})
+    mirror.run(delete_topics(mirror.clusters[1], [topic]))
+    mirror.destination.create_topic(topic, partitions=PARTITIONS, config=EVERYTHING_ALLOWED)
+    for partition in range(PARTITIONS):
+        write(mirror.destination, topic, numbered(10 + partition, seed=7), partition=partition)
+    mirror.wait_state(topic, PartitionState.FAILED, timeout_s=WITHIN_S)
+    record = mirror.partition(topic, 0)
+    assert record is not None
+    assert "the destination topic was deleted and created again" in record.error
+    assert list(visible(mirror.destination, topic)) == list(range(10))

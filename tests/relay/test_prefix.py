@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 from typing import Any, cast
+from uuid import UUID
 
 import pytest
 
@@ -25,7 +26,7 @@ from twinlog.wire.cluster import Cluster
 from twinlog.wire.ops import ConfigEntry, LowWatermark
 
 WHERE = TopicPartition("t", 0)
-CLUSTER = cast("Cluster", None)
+MEANT = UUID(int=7)
 
 
 class Log:
@@ -144,6 +145,7 @@ class Topic:
         self.answers = list(answers)
         self.configs = {name.replace("_", "."): value for name, value in configs.items()}
         self.altered: list[tuple[dict[str, str], list[str]]] = []
+        self.id = MEANT
         for name, value in {
             "delete_records": self._delete,
             "describe_configs": self._describe,
@@ -151,6 +153,15 @@ class Topic:
             "POLICY_PAUSE_S": 0.001,
         }.items():
             monkeypatch.setattr(prefix, name, value)
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster that has it."""
+        return cast("Cluster", self)
+
+    async def topics(self, _names: list[str]) -> dict[str, Any]:
+        """As the cluster's."""
+        return {"t": SimpleNamespace(id=self.id)}
 
     async def _delete(self, _cluster: Any, before: dict[TopicPartition, int]) -> dict[TopicPartition, LowWatermark]:
         assert before == {WHERE: 50}
@@ -170,14 +181,14 @@ class Topic:
 async def test_the_log_start_follows_by_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """A topic that deletes by itself lets others delete."""
     topic = Topic(monkeypatch, cleanup_policy="delete")
-    await follow_log_start(CLUSTER, WHERE, 50)
+    await follow_log_start(topic.cluster, WHERE, 50, MEANT)
     assert topic.altered == []
 
 
 async def test_a_compacted_topic_deletes_for_that_moment_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own configs are put back, also where the deletion fails, and what it did not set is set no more."""
     topic = Topic(monkeypatch, codes.POLICY_VIOLATION, cleanup_policy="compact")
-    await follow_log_start(CLUSTER, WHERE, 50)
+    await follow_log_start(topic.cluster, WHERE, 50, MEANT)
     back = ({"cleanup.policy": "compact"}, ["retention.ms", "retention.bytes"])
     assert topic.altered == [(DELETE_TOO, []), back]
 
@@ -185,20 +196,31 @@ async def test_a_compacted_topic_deletes_for_that_moment_only(monkeypatch: pytes
 async def test_the_configs_that_another_partition_has_set_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are not the topic's own: putting them back would keep them. It is tried again until the topic is itself."""
     topic = Topic(monkeypatch, codes.POLICY_VIOLATION, codes.POLICY_VIOLATION, cleanup_policy="compact,delete")
-    await follow_log_start(CLUSTER, WHERE, 50)
+    await follow_log_start(topic.cluster, WHERE, 50, MEANT)
     assert topic.altered == []
 
 
 async def test_a_missing_right_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """And retried, since it may be granted."""
-    Topic(monkeypatch, codes.TOPIC_AUTHORIZATION_FAILED)
+    topic = Topic(monkeypatch, codes.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(PartitionFailed, match="Grant DELETE on topic t") as raised:
-        await follow_log_start(CLUSTER, WHERE, 50)
+        await follow_log_start(topic.cluster, WHERE, 50, MEANT)
     assert raised.value.retriable
 
 
 async def test_what_cannot_be_deleted_now_is_tried_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """After some attempts, with the error that the broker gave."""
-    Topic(monkeypatch, *[codes.NOT_LEADER_OR_FOLLOWER] * 100)
+    topic = Topic(monkeypatch, *[codes.NOT_LEADER_OR_FOLLOWER] * 100)
     with pytest.raises(RetryLater, match="below 50 cannot be deleted just now: NOT_LEADER"):
-        await follow_log_start(CLUSTER, WHERE, 50)
+        await follow_log_start(topic.cluster, WHERE, 50, MEANT)
+
+
+async def test_nothing_is_deleted_from_another_topic_of_that_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody may have deleted the topic and made it anew: its records are theirs."""
+    topic = Topic(monkeypatch, cleanup_policy="delete")
+    topic.id = UUID(int=8)
+    deleted: list[Any] = []
+    monkeypatch.setattr(prefix, "delete_records", deleted.append)
+    with pytest.raises(RetryLater, match="is not there any more; nothing is deleted"):
+        await follow_log_start(topic.cluster, WHERE, 50, MEANT)
+    assert deleted == []

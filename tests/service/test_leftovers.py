@@ -38,7 +38,8 @@ class World:
             raise self.trouble
         return {WHERE: ListedOffset(self.start if at[WHERE] == EARLIEST else self.end, error=0)}
 
-    async def _follow(self, _cluster: Any, _where: TopicPartition, start: int) -> None:
+    async def _follow(self, _cluster: Any, _where: TopicPartition, start: int, topic_id: UUID) -> None:
+        assert topic_id == MEANT
         self.deleted.append(start)
 
     async def clear(self, first: int = 50, *, known: UUID = MEANT) -> list[int]:

@@ -1,16 +1,19 @@
 """The look at idle partitions."""
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
+from uuid import UUID
 
 import pytest
 
 from twinlog.names import TopicPartition
 from twinlog.service import sweep as sweep_module
 from twinlog.service.shards import Shards
-from twinlog.service.sweep import UNKNOWN_TURNS, Sweep
+from twinlog.service.sweep import AT_ONCE, UNKNOWN_TURNS, Sweep
 from twinlog.wire.cluster import Cluster
 
+MEANT, ANOTHER = UUID(int=5), UUID(int=6)
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
@@ -22,6 +25,7 @@ class Relay:
         self.position = self.confirmed = position
         self.first_offset = -1
         self.streaming_idle = idle
+        self.claim = SimpleNamespace(destination_topic_id=MEANT)
         self.destination_start = 0
         self.figures = SimpleNamespace(log_start_offset=0)
         self.surprises: list[str] = []
@@ -58,14 +62,18 @@ def made(*relays: Relay, told: dict[TopicPartition, tuple[int, int]] | None = No
 class Topics:
     """A destination that says how many partitions a topic has."""
 
-    def __init__(self, counts: dict[str, int]) -> None:
+    def __init__(self, counts: dict[str, int], topic_id: UUID = MEANT) -> None:
         self.counts = counts
+        self.topic_id = topic_id
         self.asked: list[list[str]] = []
 
     async def topics(self, names: list[str], *, timeout_s: float) -> dict[str, Any]:  # noqa: ARG002  # as the real one
         """One answer."""
         self.asked.append(names)
-        return {name: SimpleNamespace(partitions=dict.fromkeys(range(count))) for name, count in self.counts.items()}
+        return {
+            name: SimpleNamespace(partitions=dict.fromkeys(range(count)), id=self.topic_id)
+            for name, count in self.counts.items()
+        }
 
 
 @pytest.mark.parametrize(("here", "surprised"), [(2, False), (3, True), (1, False)])
@@ -79,6 +87,15 @@ async def test_partitions_added_by_hand_are_a_surprise_for_all_of_the_topic(here
     assert topics.asked == [["orders"]]
     expected = ["orders: 3 partitions at the destination, and 2 are mirrored"] if surprised else []
     assert [relay.surprises for relay in relays] == [expected] * 2
+
+
+async def test_a_topic_made_anew_is_a_surprise() -> None:
+    """However long its logs are, and also where nothing else tells."""
+    relay = Relay(A)
+    supervisor = SimpleNamespace(relay=relay, topic="orders", mirrored_partitions=2)
+    topics = Topics({"orders": 2}, ANOTHER)
+    await Sweep(cast("Cluster", topics), cast("Shards", SimpleNamespace(supervisors=[supervisor])))._counts()
+    assert relay.surprises == ["orders: the destination topic has another id than was meant"]
 
 
 async def test_no_topic_is_asked_for_where_none_is_mirrored() -> None:
@@ -167,13 +184,14 @@ class Followed:
         monkeypatch.setattr(sweep_module, "follow_log_start", self._follow)
         monkeypatch.setattr(sweep_module, "delete_filler", self._delete)
 
-    async def _follow(self, _cluster: Any, where: TopicPartition, start: int) -> None:
+    async def _follow(self, _cluster: Any, where: TopicPartition, start: int, topic_id: UUID) -> None:
+        assert topic_id == MEANT
         self.deleted.append((where, start))
         self.starts.told[where] = (0, start)
 
     async def _delete(self, _cluster: Any, where: TopicPartition, record: Any, *, within_s: float) -> None:
         assert within_s > 0
-        await self._follow(_cluster, where, record.first_offset)
+        await self._follow(_cluster, where, record.first_offset, MEANT)
 
 
 async def test_log_start_follows_the_source_s(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,6 +242,26 @@ async def test_filler_that_is_back_in_a_topic_at_rest_is_deleted(
     await sweep._rests()
     assert followed.starts.asked == [{A}]
     assert followed.deleted == ([(A, 50)] if deleted else [])
+
+
+async def test_partitions_that_hang_do_not_wait_for_one_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each costs its bound, but many at once."""
+    records = [SimpleNamespace(topic="orders", partition=number, first_offset=50) for number in range(AT_ONCE + 4)]
+    sweep = Sweep(cast("Cluster", None), cast("Shards", SimpleNamespace(resting=records)))
+    sweep._log_starts = cast("Any", Ends({TopicPartition("orders", number): (0, 0) for number in range(len(records))}))
+    under_way = most = done = 0
+
+    async def hangs(*_: Any, **__: Any) -> None:
+        nonlocal under_way, most, done
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0.02)
+        under_way -= 1
+        done += 1
+
+    monkeypatch.setattr(sweep_module, "delete_filler", hangs)
+    await sweep._rests()
+    assert (most, done) == (AT_ONCE, len(records))
 
 
 async def test_nobody_is_asked_where_nothing_rests(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,10 +11,11 @@ import logging
 import time
 from collections.abc import Callable
 from typing import NamedTuple
+from uuid import UUID
 
 from twinlog.batch.blank import filler_batch
 from twinlog.errors import PartitionFailed, RetryLater
-from twinlog.names import TopicPartition
+from twinlog.names import TopicPartition, ids_differ
 from twinlog.relay.confirm import confirm
 from twinlog.relay.destination import Destination
 from twinlog.relay.longrun import FILLER_KEY, records_a_batch
@@ -121,14 +122,16 @@ def _plain(stream: Stream, progress: Progress, start: int) -> Plan:
     return Plan((DataStep((Send(batch, barrier=True, acks_all=True),)),), after)
 
 
-async def follow_log_start(cluster: Cluster, where: TopicPartition, start: int) -> None:
+async def follow_log_start(cluster: Cluster, where: TopicPartition, start: int, topic_id: UUID) -> None:
     """Delete the destination's records below `start`, as the source has.
 
-    A topic that is only compacted refuses DeleteRecords (error 44): for that moment it may delete as well, though
-    nothing by itself. Raises RetryLater where it cannot be done just now, PartitionFailed where a right is missing.
+    Requests name the topic; that it is still the one with this id is looked at right before. A topic that is only
+    compacted refuses DeleteRecords (error 44): for that moment it may delete as well, though nothing by itself. Raises
+    RetryLater where it cannot be done just now, PartitionFailed where a right is missing.
     """
     error = 0
     for _ in range(POLICY_ATTEMPTS):
+        await _check_meant(cluster, where, topic_id)
         error = await _delete(cluster, where, start)
         if error == POLICY_VIOLATION:
             error = await _delete_from_compacted(cluster, where, start)
@@ -142,6 +145,12 @@ async def follow_log_start(cluster: Cluster, where: TopicPartition, start: int) 
             return
         await asyncio.sleep(POLICY_PAUSE_S)
     raise RetryLater(f"{where}: records below {start} cannot be deleted just now: {code_name(error)}")
+
+
+async def _check_meant(cluster: Cluster, where: TopicPartition, topic_id: UUID) -> None:
+    info = (await cluster.topics([where.topic])).get(where.topic)
+    if info is None or ids_differ(topic_id, info.id):
+        raise RetryLater(f"{where}: the topic with id {topic_id} is not there any more; nothing is deleted")
 
 
 async def _delete(cluster: Cluster, where: TopicPartition, start: int) -> int:

@@ -37,7 +37,7 @@ async def delete_filler(cluster: Cluster, where: TopicPartition, record: Partiti
             wanted = min(record.first_offset, end.offset)
             if not start.error and not end.error and start.offset < wanted:
                 log.info("%s: deleting what fills offsets %d to %d", where, start.offset, wanted - 1)
-                await follow_log_start(cluster, where, wanted)
+                await follow_log_start(cluster, where, wanted, record.destination_topic_id)
     except (TwinlogError, TimeoutError) as error:
         log.warning(
             "%s: the filler below offset %d is not deleted: %s",

@@ -6,9 +6,12 @@ somebody has added partitions to a topic by hand.
 
 import asyncio
 import logging
+from collections.abc import Coroutine, Iterable
+from typing import Any
+from uuid import UUID
 
 from twinlog.errors import TwinlogError
-from twinlog.names import TopicPartition
+from twinlog.names import TopicPartition, ids_differ
 from twinlog.relay.partition import PartitionRelay
 from twinlog.relay.prefix import follow_log_start
 from twinlog.service.leftovers import delete_filler
@@ -24,6 +27,8 @@ SWEEP_EVERY_S = 1.0
 # Deleting what the source has deleted is not urgent; each is a request to every replica.
 STARTS_EVERY = 5
 START_WITHIN_S = 5.0
+# A broker that hangs costs that bound for each partition: so many wait for theirs at once.
+AT_ONCE = 16
 # So is what a dead broker has brought back in topics that are mirrored no more.
 RESTS_EVERY = 10
 # One request for all topics.
@@ -88,9 +93,9 @@ class Sweep:
         self._unknown = unknown
 
     async def _counts(self) -> None:
-        """Producers spread keys by the count, so a twin with more partitions than its source is none.
+        """A topic that was made anew is another one, and one with more partitions than its source is no twin.
 
-        The takeover asks the source, too, and judges.
+        The latter since producers spread keys by the count. The takeover asks the source, too, and judges.
         """
         counts: dict[str, int] = {}
         for one in self._shards.supervisors:
@@ -104,6 +109,9 @@ class Sweep:
             here, mirrored = grown.get(one.topic, 0), counts.get(one.topic, 0)
             if one.relay is not None and here > mirrored:
                 one.relay.surprise(f"{one.topic}: {here} partitions at the destination, and {mirrored} are mirrored")
+            elif one.relay is not None and here and ids_differ(_meant(one.relay), told[one.topic].id):
+                # A log as long as the former one does not show in its end.
+                one.relay.surprise(f"{one.topic}: the destination topic has another id than was meant")
 
     async def _starts(self) -> None:
         """The real log starts are asked for, since a broker that dies may forget for a minute's time what was deleted.
@@ -114,13 +122,15 @@ class Sweep:
         if not relays:
             return
         told = await self._log_starts.ask(relays, timeout_s=ANSWER_WITHIN_S)
+        late: list[PartitionRelay] = []
         for where, relay in relays.items():
             error, start = told.get(where, (UNKNOWN_TOPIC_OR_PARTITION, -1))
             if error:
                 continue
             relay.destination_start = start
             if _wanted_start(relay) > start:
-                await self._follow(relay, _wanted_start(relay))
+                late.append(relay)
+        await _side_by_side(self._follow(relay, _wanted_start(relay)) for relay in late)
 
     async def _rests(self) -> None:
         """Filler comes back by a broker's death, or was left by a failure: no reader is to meet it at rest, either."""
@@ -128,20 +138,39 @@ class Sweep:
         if not resting:
             return
         told = await self._log_starts.ask(resting, timeout_s=ANSWER_WITHIN_S)
+        filled: list[TopicPartition] = []
         for where, record in resting.items():
             error, start = told.get(where, (UNKNOWN_TOPIC_OR_PARTITION, -1))
             if not error and start < record.first_offset:
-                await delete_filler(self._cluster, where, record, within_s=START_WITHIN_S)
+                filled.append(where)
+        await _side_by_side(
+            delete_filler(self._cluster, where, resting[where], within_s=START_WITHIN_S) for where in filled
+        )
 
     async def _follow(self, relay: PartitionRelay, start: int) -> None:
         """One partition that cannot follow must not hold up the others; the next turn tries again."""
         try:
             async with asyncio.timeout(START_WITHIN_S):
-                await follow_log_start(self._cluster, relay.where, start)
+                await follow_log_start(self._cluster, relay.where, start, relay.claim.destination_topic_id)
         except (TwinlogError, TimeoutError) as error:
             log.warning("%s: the log start does not follow the source's: %s", relay.where, error)
         else:
             relay.destination_start = start
+
+
+async def _side_by_side(works: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Do each, some at once; each has a bound of its own and tells of its trouble itself."""
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def gated(work: Coroutine[Any, Any, None]) -> None:
+        async with gate:
+            await work
+
+    await asyncio.gather(*map(gated, works))
+
+
+def _meant(relay: PartitionRelay) -> UUID:
+    return relay.claim.destination_topic_id
 
 
 def _wanted_start(relay: PartitionRelay) -> int:
