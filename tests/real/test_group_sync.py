@@ -3,21 +3,27 @@
 import contextlib
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from tests.real.commanding import Commands
 from tests.real.mirrored_logs import numbered, write
 from tests.real.mirroring import Mirror
 
 from twinlog.control.records import MirrorRecord, Skipped
 from twinlog.names import TopicPartition as At
+from twinlog.testing.checker import wait_until_level
+from twinlog.testing.data import create_topic
 from twinlog.testing.kafka import LocalKafka
 from twinlog.wire.ops_groups import Committed, commit_offsets, committed_offsets
 
 SOON = {"mirror.metadata.refresh.interval.ms": "500"}
 WITHIN_S = 20.0
+STOPPED_WITHIN_S = 5.0
 REFRESHES_S = 1.5
 """Several refreshes pass in it."""
 ODD_NAMES = ("", "a#b", "a/b", "a b", "*", ".*", "..", "%2F", "ünï", "two\nlines", "tab\t", "'quoted\"", "x" * 1000)
@@ -219,3 +225,31 @@ def test_a_group_that_is_ahead_is_left_there_where_going_back_is_switched_off(mi
         synced(mirror, filled, {here: 13})
     with altered(mirror, {"mirror.groups.include": "none-of-them"}):
         named(mirror, "*", "passes mirror.groups.include and mirror.groups.exclude")
+
+
+def test_a_stop_brings_over_what_was_committed_right_before_it(
+    mirror: Mirror, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """When the command returns it is there, long before the next refresh; nothing is set back by it."""
+    run = Commands(mirror.destination, mirror.source, tmp_path, capsys)
+    live, ahead, late = (f"{word}-{topic}" for word in ("live", "ahead", "late"))
+    own = run.mirror(mirror_groups_include=f".*-{topic}", mirror_metadata_refresh_interval_ms="120000")
+    create_topic(mirror.source, topic)
+    write(mirror.source, topic, numbered(20))
+    with closing(member(mirror.source, live, "consumer")) as reader:
+        run.done("--start", "--mirror", own, "--topics", topic)
+        wait_until_level(mirror.source, mirror.destination, topic)
+        reader.subscribe([topic])
+        joined([reader])
+        put(mirror, ahead, (topic, 15), side=1)
+        put(mirror, ahead, (topic, 6))
+        reader.commit(offsets=[TopicPartition(topic, 0, 7, "at 7")], asynchronous=False)
+        began = time.monotonic()
+        run.done("--stop", "--mirror", own, "--topics", topic)
+        took_s = time.monotonic() - began
+        assert [committed(mirror, group) for group in (live, ahead)] == [{topic: 7}, {topic: 15}]
+        assert took_s < STOPPED_WITHIN_S
+    put(mirror, late, (topic, 9))
+    time.sleep(REFRESHES_S)
+    assert committed(mirror, late) == {}
+    run.done("--delete", "--mirror", own)

@@ -1,17 +1,21 @@
 """TLS and SASL on real brokers: every way of proving oneself on both sides, every way of failing, and renewal."""
 
+import asyncio
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 from tests.real.commanding import Commands, Said
 from tests.real.hiring import HiredWorker, image_of, until
 from tests.real.mirrored_logs import numbered, write
 from tests.real.secured import SECRETS, Files, Properties, Secured, login, secured_kafka, text, ways
 
 from twinlog.cli import twinlog
+from twinlog.config.client import read_client_file
+from twinlog.service.membership import SESSION_TIMEOUT_MS, Membership
 from twinlog.testing.checker import assert_identical, wait_until_level
 from twinlog.testing.data import create_topic
 from twinlog.testing.kafka import LocalKafka
@@ -127,6 +131,7 @@ MISTAKES = {
     ),
     "Kerberos": ("LOGIN", "SASL_PLAINTEXT", {"sasl.mechanism": "GSSAPI"}, r"Kerberos is not supported here"),
     "no TLS where it is needed": ("TLS", "PLAINTEXT", {}, r"expects security\.protocol SSL or SASL_SSL"),
+    "no login where it is needed": ("SAFE", "SSL", {}, r"Metadata was under way.* security\.protocol of this listener"),
     "TLS where there is none": ("LOGIN", "SASL_SSL", login("PLAIN"), r"security\.protocol of this listener"),
 }
 
@@ -253,6 +258,43 @@ def test_a_source_s_credentials_may_be_renewed_at_any_time(
         assert assert_identical(secured.kafka, destination, topic).source_records == 30
         commands.done("--stop", "--mirror", topic, "--topics", topic)
     commands.done("--delete", "--mirror", topic)
+
+
+@pytest.mark.soak
+async def test_a_worker_stays_in_its_group_with_another_password(secured: Secured, topic: str, tmp_path: Path) -> None:
+    """The member itself takes it over; else it would be out of the group for good once its login is refused."""
+    renewed = Renewed(secured, tmp_path)
+    create_topic(secured.kafka, topic, partitions=2)
+    file = tmp_path / "client.properties"
+    file.write_text(text(renewed.properties))
+    gained: set[int] = set()
+
+    async def taken(shards: Collection[int]) -> None:
+        gained.difference_update(shards)
+
+    settings = read_client_file(str(file), bootstrap=secured.at("SAFE"))
+    own = {"client_id": topic, "group": topic, "topic": topic}
+    member = Membership(settings, on_gained=gained.update, on_taken=taken, **own)
+    member.start()
+    try:
+        await _sometime(lambda: gained == {0, 1})
+        renewed.change_at_the_brokers("second")
+        await _sometime(lambda: "Authentication failed" in member.trouble)
+        renewed.change_in_the_file("second")
+        await asyncio.sleep(SESSION_TIMEOUT_MS / 1000 + 2.0)
+        await _sometime(lambda: gained == {0, 1})
+        admin = AdminClient({"bootstrap.servers": secured.kafka.bootstrap})
+        told = await asyncio.to_thread(lambda: admin.describe_consumer_groups([topic])[topic].result(30))
+        assert [one.client_id for one in told.members] == [topic]
+        assert "first" not in member.trouble
+    finally:
+        await member.leave()
+
+
+async def _sometime(there: Callable[[], bool]) -> None:
+    async with asyncio.timeout(40.0):
+        while not there():  # noqa: ASYNC110  # librdkafka's thread tells nobody
+            await asyncio.sleep(0.1)
 
 
 @pytest.mark.soak

@@ -25,6 +25,7 @@ class FakeConnection:
 
     def __init__(self) -> None:
         self.closed = False
+        self.peer = "destination broker b:1"
         self.sent: list[tuple[list[bytes], asyncio.Future[Any]]] = []
 
     def version_of(self, _request: Any, _newest: int) -> int:

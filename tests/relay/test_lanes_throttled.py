@@ -40,6 +40,18 @@ async def test_throttled_lane_sends_nothing_until_the_time_is_over(lease: Lease)
     assert await job == Accepted()
 
 
+async def test_a_long_pause_is_told_once(lease: Lease, caplog: pytest.LogCaptureFixture) -> None:
+    """With the broker's name, and not for each answer."""
+    broker = FakeConnection()
+    data = DataLane(broker, timeout_s=30.0)  # type: ignore[arg-type]  # as much of a connection as it uses
+    job = asyncio.create_task(_append(data, DataLine(ORDERS, lease), _sends(0, 2)))
+    await _turns()
+    for number in range(2):
+        broker.answer(number, throttle_ms=2_000, orders=_ok(number))
+    assert await job == Accepted()
+    assert [record.message for record in caplog.records] == [f"{broker.peer} throttles the writing of data for 2.0 s"]
+
+
 async def test_answer_that_a_throttle_puts_off_is_waited_for(lease: Lease, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was under way when the broker throttled is answered that much later; only then the time runs out."""
     monkeypatch.setattr(lanes, "ANSWER_SLACK_S", 0.0)

@@ -7,10 +7,10 @@ from uuid import UUID
 
 import pytest
 
-from twinlog.errors import PartitionFailed, RetryLater, SourceBehind
+from twinlog.errors import LogsDiffer, PartitionFailed, RetryLater, SourceBehind
 from twinlog.names import TopicPartition
 from twinlog.relay import partition as partition_module
-from twinlog.relay.decide import Terms
+from twinlog.relay.decide import TRUNCATED, Terms
 from twinlog.relay.lanes import DataLine
 from twinlog.relay.lease import Lease
 from twinlog.relay.partition import Claim, PartitionRelay
@@ -52,15 +52,21 @@ async def test_stop_during_the_wait_after_trouble_ends_in_order(monkeypatch: pyt
 
 
 @pytest.mark.timeout(10)
-@pytest.mark.parametrize(("lacks", "waited"), [(False, True), (True, False)])
+@pytest.mark.parametrize(
+    ("source_end", "checked", "waited", "surely"),
+    [(-1, -1, True, False), (100, 100, True, False), (95, 95, False, False), (95, 96, False, True)],
+)
 async def test_source_that_stays_behind_the_destination_fails(
-    monkeypatch: pytest.MonkeyPatch, *, lacks: bool, waited: bool
+    monkeypatch: pytest.MonkeyPatch, *, source_end: int, checked: int, waited: bool, surely: bool
 ) -> None:
-    """A new leader may not show for a moment what it has; what lasts, or what it has not at all, is a truncation."""
+    """A new leader may not show for a moment what it has; what lasts, or what it has not at all, is for good.
+
+    It is the source that has lost something only where both sides were the same before.
+    """
     now = 100.0
 
-    async def source_lacks(*_: Any) -> bool:
-        return lacks
+    async def ends(*_: Any) -> int:
+        return source_end
 
     async def behind(*_: Any, **__: Any) -> Any:
         nonlocal now
@@ -72,16 +78,47 @@ async def test_source_that_stays_behind_the_destination_fails(
 
     monkeypatch.setattr(PartitionRelay, "_take_over", behind)
     monkeypatch.setattr(PartitionRelay, "_back_off", at_once)
-    monkeypatch.setattr(PartitionRelay, "_source_lacks", source_lacks)
+    monkeypatch.setattr(PartitionRelay, "_source_end", ends)
     lease = Lease(time.monotonic, 60.0)
     lease.renewed(time.monotonic())
     side: Any = _Side()
-    claim = Claim(WHERE, UUID(int=1), UUID(int=2), "fill", Known(), True, False, 1 << 20, Terms(), 0)
+    known = Known(checked_offset=checked)
+    claim = Claim(WHERE, UUID(int=1), UUID(int=2), "fill", known, True, False, 1 << 20, Terms(), 0)
     ledger: Any = None
     relay = PartitionRelay(claim, source=side, destination=side, lease=lease, ledger=ledger, clock=lambda: now)
-    with pytest.raises(PartitionFailed, match="truncated"):
+    with pytest.raises(PartitionFailed, match="truncated") as raised:
         await relay.run()
     assert (now > 130) is waited
+    assert (TRUNCATED in str(raised.value)) is surely
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize(
+    ("offset", "rewritten", "surely"), [(99, True, True), (99, False, False), (100, True, False), (120, True, False)]
+)
+async def test_a_difference_is_the_sources_only_below_what_was_equal_before(
+    monkeypatch: pytest.MonkeyPatch, *, offset: int, rewritten: bool, surely: bool
+) -> None:
+    """Above that anybody may have written, and what only one side lacks may be the cleaner's work."""
+
+    async def nothing(*_: Any, **__: Any) -> Any:
+        return None
+
+    async def differ(*_: Any, **__: Any) -> Any:
+        raise LogsDiffer("they differ", offset=offset, rewritten=rewritten)
+
+    monkeypatch.setattr(TopicIds, "check", nothing)
+    monkeypatch.setattr(partition_module, "take_over", differ)
+    lease = Lease(time.monotonic, 60.0)
+    lease.renewed(time.monotonic())
+    side: Any = _Side()
+    known = Known(checked_offset=100)
+    claim = Claim(WHERE, UUID(int=1), UUID(int=2), "fill", known, True, False, 1 << 20, Terms(), 0)
+    ledger: Any = None
+    with pytest.raises(PartitionFailed) as raised:
+        await PartitionRelay(claim, source=side, destination=side, lease=lease, ledger=ledger).run()
+    assert (TRUNCATED in str(raised.value)) is surely
+    assert not surely or f"at offset {offset}" in str(raised.value)
 
 
 @pytest.mark.timeout(10)

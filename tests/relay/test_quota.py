@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from twinlog.relay.quota import FIRST_BYTES, LEAST_BYTES, PAUSE_S, Quota
+from twinlog.relay.quota import FIRST_BYTES, LEAST_BYTES, LONGEST_S, PAUSE_S, Quota
 
 CEILING = 4 * 1_048_576
 
@@ -57,6 +57,25 @@ def test_bounds_are_kept() -> None:
     tiny = Quota(1_000)
     tiny.answered(600_000, 0.0, size=1_000)
     assert tiny.most_bytes == 1_000
+
+
+def test_a_long_pause_is_told_once_a_minute() -> None:
+    """A short one is how a quota works."""
+    quota = Quota(CEILING)
+    quota.answered(900, 10.0, size=0)
+    assert quota.to_tell_s(10.0) == 0.0
+    quota.answered(5_000, 10.0, size=0)
+    assert (quota.to_tell_s(11.0), quota.to_tell_s(12.0)) == (4.0, 0.0)
+    quota.answered(100_000, 20.0, size=0)
+    assert (quota.to_tell_s(70.0), quota.to_tell_s(71.0)) == (0.0, 49.0)
+
+
+def test_a_pause_beyond_all_measure_is_not_believed() -> None:
+    """A partition must not stand still for weeks by one answer."""
+    quota = Quota(CEILING)
+    quota.answered(2**31 - 1, 0.0, size=0)
+    assert quota.wait_s(0.0) == LONGEST_S
+    assert quota.throttled_s == LONGEST_S
 
 
 @pytest.mark.parametrize("rate", [100_000, 1_000_000, 10_000_000])

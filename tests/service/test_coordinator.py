@@ -18,6 +18,7 @@ from twinlog.service import coordinator as module
 from twinlog.service.acls import Acls, own_principal
 from twinlog.service.coordinator import Coordinator
 from twinlog.sync.acls import AclsDone
+from twinlog.wire.cluster import TopicInfo
 
 MIRROR = MirrorRecord("m", {"bootstrap.servers": "a:1"}, "S")
 WRITE = Acl("TOPIC", "t", LITERAL, "User:app", "*", "WRITE", "ALLOW")
@@ -58,7 +59,7 @@ class _Bench:
         """Run all syncs once."""
         config = MirrorConfig.from_properties({"bootstrap.servers": "a:1", **configs}, "test")
         source: Any = SimpleNamespace()
-        await self.coordinator.run(MIRROR, config, source, asyncio.Lock(), lambda: True)
+        await self.coordinator.run(MIRROR, config, source, lambda: True)
 
     async def sync_acls(self, *_: Any) -> AclsDone:
         """What the test has said."""
@@ -231,3 +232,40 @@ async def test_what_was_stored_last_counts_though_it_is_not_followed_yet(bench: 
     assert stored.held == (WRITE,)
     bench.image.apply(SkippedRecord("m", stored.at_ms + 1))
     assert bench.coordinator.acls.stored("m") == SkippedRecord("m", stored.at_ms + 1)
+
+
+@pytest.mark.parametrize("owned", [True, False])
+async def test_nothing_is_changed_by_a_worker_that_has_been_replaced(
+    bench: _Bench, monkeypatch: pytest.MonkeyPatch, *, owned: bool
+) -> None:
+    """It froze in the middle of a refresh: the topic may have been stopped meanwhile, and be written to."""
+    grown: list[Any] = []
+    still: list[bool] = []
+
+    async def both(cluster: Any, _names: Any) -> Any:
+        count = 1 if cluster is bench.cluster else 2
+        return {"t": TopicInfo("t", NO_TOPIC_ID, 0, internal=False, partitions=dict.fromkeys(range(count)))}, {}  # type: ignore[arg-type]  # only counted
+
+    async def grow(_cluster: Any, one: Any) -> Any:
+        grown.append(one)
+        raise Unreachable("enough for this test")
+
+    async def configs(*_: Any, still: Any) -> Any:
+        seen(still)
+        return (), 0
+
+    async def groups(*given: Any) -> Any:
+        seen(given[-1])
+        return SimpleNamespace(skipped=(), errors=0)
+
+    def seen(asked: Any) -> None:
+        still.append(asked("t"))
+
+    monkeypatch.setattr(module, "read_topics", both)
+    monkeypatch.setattr(module.refresh, "grow", grow)
+    monkeypatch.setattr(module.refresh, "sync_configs", configs)
+    monkeypatch.setattr(module.groups, "sync", groups)
+    monkeypatch.setattr(module.share_groups, "sync", groups)
+    config = MirrorConfig.from_properties({"bootstrap.servers": "a:1"}, "test")
+    await bench.coordinator.run(MIRROR, config, SimpleNamespace(), lambda: owned)  # type: ignore[arg-type]
+    assert (len(grown), still) == (int(owned), [owned] * 3)

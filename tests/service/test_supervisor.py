@@ -105,6 +105,11 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settle, "SETTLE_S", 0.05)
     monkeypatch.setattr(settle, "POLL_S", 0.01)
 
+    async def all_ours(_cluster: Any, _where: Any, _first: int, end: int, _producers: Any) -> int:
+        return end
+
+    monkeypatch.setattr(supervisor_module, "own_end", all_ours)
+
 
 @pytest.mark.parametrize(("about", "checked"), [(NEW, 90), (OLD, 40)])
 async def test_figures_move_the_checked_offset_only_if_they_are_about_these_topics(about: UUID, checked: int) -> None:
@@ -195,7 +200,9 @@ async def test_a_partition_with_nothing_to_do_comes_to_rest(retry: int) -> None:
 
 async def test_stopped_is_written_once_the_log_stands_still() -> None:
     """What a dead owner had under way would else arrive behind the end that is told to the operator."""
-    bench = _Bench(_topic(DesiredState.STOPPED), _stored(PartitionState.MIRRORING, last_mirrored_offset=5))
+    bench = _Bench(
+        _topic(DesiredState.STOPPED), _stored(PartitionState.MIRRORING, last_mirrored_offset=5, checked_offset=5)
+    )
     supervisor = bench.supervisor(settle=True)
     await asyncio.sleep(0.02)
     bench.destination.end = 9
@@ -206,10 +213,31 @@ async def test_stopped_is_written_once_the_log_stands_still() -> None:
     assert await supervisor.release(1.0)
 
 
+@pytest.mark.parametrize(("known", "told"), [({}, -1), ({"checked_offset": 3}, 4), ({"checked_offset": 7}, 7)])
+async def test_what_others_wrote_behind_a_dead_worker_was_not_mirrored(
+    monkeypatch: pytest.MonkeyPatch, known: dict[str, int], told: int
+) -> None:
+    """Applications may write as soon as the stop is recorded; what was never compared is nobody's twin."""
+
+    async def ours(_cluster: Any, _where: Any, first: int, end: int, producers: Any) -> int:
+        assert (end, producers) == (7, {11, 12})
+        return max(first, 4)
+
+    monkeypatch.setattr(supervisor_module, "own_end", ours)
+    stored = _stored(PartitionState.MIRRORING, producer_id=11, spare_producer_id=12, **known)
+    bench = _Bench(_topic(DesiredState.STOPPED), stored)
+    supervisor = bench.supervisor(settle=False)
+    await bench.until(PartitionState.STOPPED)
+    assert _last(bench).last_mirrored_offset == told
+    assert await supervisor.release(1.0)
+
+
 async def test_paused_is_written_only_once_nothing_can_be_appended(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long what a dead owner had under way keeps the log from standing still; a resume ends the wait."""
     monkeypatch.setattr(supervisor_module, "REST_WITHIN_S", 0.1)
-    bench = _Bench(_topic(DesiredState.PAUSED), _stored(PartitionState.MIRRORING, last_mirrored_offset=5))
+    bench = _Bench(
+        _topic(DesiredState.PAUSED), _stored(PartitionState.MIRRORING, last_mirrored_offset=5, checked_offset=5)
+    )
     bench.connecting.set()
     bench.destination.moving = True
     supervisor = bench.supervisor(settle=True)
@@ -219,7 +247,9 @@ async def test_paused_is_written_only_once_nothing_can_be_appended(monkeypatch: 
     await bench.until(PartitionState.PAUSED)
     assert _last(bench).last_mirrored_offset == bench.destination.end > 7
     assert await supervisor.release(1.0)
-    bench = _Bench(_topic(DesiredState.PAUSED), _stored(PartitionState.MIRRORING, last_mirrored_offset=5))
+    bench = _Bench(
+        _topic(DesiredState.PAUSED), _stored(PartitionState.MIRRORING, last_mirrored_offset=5, checked_offset=5)
+    )
     bench.connecting.set()
     bench.destination.moving = True
     supervisor = bench.supervisor(settle=True)
@@ -272,7 +302,9 @@ async def test_a_recover_begins_anew_at_once_and_only_once(attempt: int) -> None
 @pytest.mark.parametrize("attempt", [0, 10, NEVER_RETRY])
 async def test_a_failed_partition_is_stopped_as_any_other(attempt: int) -> None:
     """Whatever it failed by, and with the source down: its end is told."""
-    bench = _Bench(_topic(DesiredState.MIRRORING), _stored(PartitionState.FAILED, retry_attempt=attempt))
+    bench = _Bench(
+        _topic(DesiredState.MIRRORING), _stored(PartitionState.FAILED, retry_attempt=attempt, checked_offset=5)
+    )
     supervisor = bench.supervisor(settle=False)
     await asyncio.sleep(0.02)
     bench.image.apply(_topic(DesiredState.STOPPED))

@@ -9,7 +9,7 @@ import pytest
 from twinlog.config.mirror import MirrorConfig
 from twinlog.errors import AuthorizationFailed, BrokerError, RetryLater, Unreachable, UnsupportedVersion
 from twinlog.names import TopicPartition
-from twinlog.sync import group_rules, groups, share_groups
+from twinlog.sync import group_pass, group_rules, groups, share_groups
 from twinlog.sync.topics import Span
 from twinlog.wire.ops_groups import Committed, ListedGroup
 
@@ -94,8 +94,7 @@ def sides(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
         return dict.fromkeys((TP, TWO, OTHER), LOG)
 
     monkeypatch.setattr(group_rules.Sides, "logs", logs)
-    for module in (groups, share_groups):
-        monkeypatch.setattr(module, "list_groups", _list)
+    monkeypatch.setattr(group_pass, "list_groups", _list)
     monkeypatch.setattr(groups, "committed_at", _committed_at)
     monkeypatch.setattr(groups, "committed_offsets", _committed)
     monkeypatch.setattr(groups, "commit_offsets", _commit)
@@ -193,12 +192,13 @@ async def test_a_pass_that_concerns_no_group_at_all_says_why(
 
 
 async def test_share_groups_follow_within_the_log_and_are_not_set_twice(sides: tuple[Any, Any]) -> None:
-    """Those that no filter lets in, or that have begun in no mirrored topic, are not touched."""
+    """Those that no filter lets in, or that have begun in no mirrored topic, are left alone; topics too."""
     source, destination = sides
     source.shares = {"a": {TP: 12, TWO: 3, OTHER: 15}, "elsewhere": {OTHER: 12}, "excluded": {TP: 12}}
-    assert await shared(sides, groups_exclude="ex.*") == (("a",), {}, 0)
+    rest = {"a": "Its offsets in topics that are not mirrored here are left alone: other."}
+    assert await shared(sides, groups_exclude="ex.*") == (("a",), rest, 0)
     assert destination.shares == {"a": {TP: 12, TWO: 10}}
-    assert await shared(sides, groups_exclude="ex.*") == ((), {}, 0)
+    assert await shared(sides, groups_exclude="ex.*") == ((), rest, 0)
     source.shares.clear()
     assert await shared(sides) == ((), {}, 0)
 

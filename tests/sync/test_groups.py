@@ -4,10 +4,9 @@ import pytest
 
 from twinlog.control.records import Skipped
 from twinlog.names import TopicPartition
-from twinlog.sync.group_rules import Told, answer, clash, refusal, summed
-from twinlog.sync.groups import Committed, GroupPlan, clamp, plan
+from twinlog.sync.group_rules import GroupPlan, Told, answer, clamp, clash, plan, refusal, summed
 from twinlog.sync.topics import Span
-from twinlog.wire.ops_groups import ListedGroup
+from twinlog.wire.ops_groups import Committed, ListedGroup
 
 TP = TopicPartition("t", 0)
 LOG = Span(10, 20)

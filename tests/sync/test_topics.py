@@ -15,7 +15,17 @@ from twinlog.errors import (
 from twinlog.names import TopicPartition
 from twinlog.sync import topics
 from twinlog.sync.configs import ConfigPlan
-from twinlog.sync.topics import Span, check_twin, create, internal_reason, read_topics, spans
+from twinlog.sync.topics import (
+    Span,
+    check_twin,
+    create,
+    grow,
+    internal_reason,
+    is_empty,
+    portions,
+    read_topics,
+    spans,
+)
 from twinlog.wire.cluster import PartitionInfo, TopicInfo
 from twinlog.wire.metadata import NO_ID
 from twinlog.wire.ops import CreatedTopic, ListedOffset
@@ -82,7 +92,7 @@ def twin(theirs: tuple[int, int] | None, ours: tuple[int, int] | None, *, record
     tp = TopicPartition("t", 0)
     source = {} if theirs is None else {tp: Span(*theirs)}
     destination = {} if ours is None else {tp: Span(*ours)}
-    check_twin(info(), info(), source, destination, recorded=recorded)
+    check_twin(info(), info(), source, destination, recorded=recorded, may_grow=False)
 
 
 @pytest.mark.parametrize("ours", [(0, 0), (0, 5), (0, 10), (5, 10)])
@@ -118,11 +128,72 @@ def test_a_topic_of_the_mirrors_own_is_only_checked_at_its_end() -> None:
         twin((0, 10), (3, 11), recorded=True)
 
 
-@pytest.mark.parametrize(("count", "advice"), [(1, "Raise it to 2"), (3, "Delete the topic at the destination")])
+@pytest.mark.parametrize(
+    ("count", "advice"), [(1, "left as it is.*raise it to 2"), (3, "Delete the topic at the destination")]
+)
 def test_another_partition_count_is_refused(count: int, advice: str) -> None:
     """Fewer can be raised, more cannot be undone."""
     with pytest.raises(TopicAlreadyExists, match=advice):
-        check_twin(info(partitions=2), info(partitions=count), {}, {}, recorded=False)
+        check_twin(info(partitions=2), info(partitions=count), {}, {}, recorded=False, may_grow=False)
+
+
+def test_a_twin_that_may_grow_is_checked_as_far_as_it_goes() -> None:
+    """The partitions that it lacks hold nothing; more than the source has are refused in any case."""
+    tp = TopicPartition("t", 0)
+    spans_of = ({tp: Span(0, 9), TopicPartition("t", 1): Span(0, 9)}, {tp: Span(0, 9)})
+    check_twin(info(partitions=2), info(), *spans_of, recorded=True, may_grow=True)
+    with pytest.raises(TopicAlreadyExists, match="ends at offset 9"):
+        check_twin(info(partitions=2), info(), {tp: Span(0, 8)}, {tp: Span(0, 9)}, recorded=True, may_grow=True)
+    with pytest.raises(TopicAlreadyExists, match="Delete the topic at the destination"):
+        check_twin(info(partitions=2), info(partitions=3), {}, {}, recorded=True, may_grow=True)
+
+
+def test_a_topic_is_empty_only_where_every_partition_is_known_to_be() -> None:
+    """One that cannot be read may hold anything."""
+    tps = [TopicPartition("t", number) for number in range(2)]
+    assert is_empty(info(partitions=2), dict.fromkeys(tps, Span(5, 5)))
+    assert not is_empty(info(partitions=2), {tps[0]: Span(5, 5)})
+    assert not is_empty(info(partitions=2), {tps[0]: Span(5, 5), tps[1]: Span(5, 6)})
+
+
+@pytest.mark.parametrize(
+    ("count", "dry_run", "told"),
+    [
+        (2, False, "partition 1 was added there, to be mirrored from its own beginning"),
+        (4, False, "partitions 1 to 3 were added there, to be mirrored from their own beginning"),
+        (4, True, "partitions 1 to 3 would be added there"),
+    ],
+)
+async def test_growing_says_what_was_or_would_be_added(
+    monkeypatch: pytest.MonkeyPatch, count: int, told: str, *, dry_run: bool
+) -> None:
+    """A dry run has the brokers judge it, and change nothing."""
+    asked: list[Any] = []
+
+    async def create_partitions(*given: Any, validate_only: bool) -> None:
+        asked.append((*given[1:], validate_only))
+
+    monkeypatch.setattr(topics, "create_partitions", create_partitions)
+    assert told in await grow(CLUSTER, info(), count, dry_run=dry_run)
+    assert asked == [("t", count, dry_run)]
+
+
+def test_topics_are_made_together_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many by one request, in order and each once; one of very many partitions goes alone."""
+    monkeypatch.setattr(topics, "CREATED_TOGETHER", 3)
+    monkeypatch.setattr(topics, "PARTITIONS_TOGETHER", 10)
+    counts = [1, 1, 1, 1, 8, 2, 50, 4, 6, 1]
+    made = [info(f"t{number}", partitions=count) for number, count in enumerate(counts)]
+    assert [[len(topic.partitions) for topic in portion] for portion in portions(made)] == [
+        [1, 1, 1],
+        [1, 8],
+        [2],
+        [50],
+        [4, 6],
+        [1],
+    ]
+    assert [topic for portion in portions(made) for topic in portion] == made
+    assert list(portions([])) == []
 
 
 class Controller:

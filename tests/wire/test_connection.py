@@ -355,6 +355,19 @@ async def test_a_listener_that_hangs_up(broker: Fake) -> None:
         await broker.open()
 
 
+async def test_a_listener_that_hangs_up_at_the_first_request_behind_the_set_up(broker: Fake) -> None:
+    """One that wants a login tells its versions without; once something was answered it is a broker that went."""
+    broker.answers[METADATA] = lambda _: b""
+    connection = await broker.open()
+    lost = await ended(connection.submit(MetadataRequest(topics=[])))
+    assert str(lost).endswith("If it does so each time, check whether security.protocol of this listener is PLAINTEXT.")
+    broker.answers[METADATA] = metadata_answer
+    connection = await broker.open()
+    await connection.submit(MetadataRequest(topics=[]))
+    broker.answers[METADATA] = lambda _: b""
+    assert "security.protocol" not in str(await ended(connection.submit(MetadataRequest(topics=[]))))
+
+
 async def test_a_listener_that_is_no_kafka(broker: Fake) -> None:
     """An HTTP server's answer is recognised as something else."""
     broker.answers[API_VERSIONS] = lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n"

@@ -25,6 +25,8 @@ READ = Acl("TOPIC", "t", LITERAL, "User:app", "*", "READ", "ALLOW")
 class _Cluster:
     """Answers one by one; an exception is raised."""
 
+    request_timeout_s = 30.0
+
     def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)
         self.asked: list[Any] = []

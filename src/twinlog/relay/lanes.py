@@ -5,6 +5,7 @@ batches never leave their lane, since parallel connections reorder a producer's 
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Iterable
 from functools import partial
@@ -30,6 +31,8 @@ from twinlog.wire.produce import (
     encode_produce,
 )
 from twinlog.wire.retry import ANSWER_SLACK_S
+
+log = logging.getLogger("twinlog.lanes")
 
 # A broker remembers a producer's last five batches (`ProducerStateEntry.NUM_BATCHES_TO_RETAIN`).
 MAX_IN_FLIGHT = 5
@@ -332,6 +335,9 @@ class DataLane:
         else:
             told = answer.result()
             self._quota.answered(told.throttle_ms, self._loop.time(), size=under_way)
+            pause_s = self._quota.to_tell_s(self._loop.time())
+            if pause_s:
+                log.warning("%s throttles the writing of data for %.1f s", self._connection.peer, pause_s)
             self._answered(flight, told.partitions)
         self._fill_soon()
 

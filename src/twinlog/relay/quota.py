@@ -15,6 +15,11 @@ LEAST_BYTES: Final = 65_536
 FIRST_BYTES: Final = 262_144
 # By how much more is tried behind an answer without a throttle time: until there was one, and from then on.
 GROWTH_BEFORE, GROWTH_BEHIND = 2.0, 1.05
+# A pause of less is how a quota works; of a longer one it is told, and again while such last.
+TELL_FROM_S, TELL_AGAIN_S = 1.0, 60.0
+# What the least request costs under a quota of a hundred bytes a second. A broker that tells of more is not believed:
+# it is asked again then, and where it really does not answer its connection is reset, as of any broker.
+LONGEST_S: Final = LEAST_BYTES / 100
 
 
 class Quota:
@@ -28,6 +33,7 @@ class Quota:
         self._ceiling = float(most_bytes)
         self._most = min(self._ceiling, float(FIRST_BYTES))
         self._until = float("-inf")
+        self._told_at = float("-inf")
 
     def __repr__(self) -> str:
         return f"Quota({self.most_bytes} bytes at a time, throttled for {self.throttled_s:.1f} s so far)"
@@ -46,6 +52,14 @@ class Quota:
         """How long nothing is to be sent; 0.0 for now."""
         return max(0.0, self._until - now)
 
+    def to_tell_s(self, now: float) -> float:
+        """How long nothing is to be sent, where that is worth a word now; else 0.0."""
+        wait_s = self.wait_s(now)
+        if wait_s < TELL_FROM_S or now - self._told_at < TELL_AGAIN_S:
+            return 0.0
+        self._told_at = now
+        return wait_s
+
     def answered(self, throttle_ms: int, now: float, *, size: int) -> None:
         """Learn from an answer that came just now; `size` is what was under way by then, in bytes.
 
@@ -53,7 +67,7 @@ class Quota:
         """
         growth = GROWTH_BEHIND if self.throttled_s else GROWTH_BEFORE
         factor = growth if size >= self._most / 2 else 1.0
-        throttle_s = throttle_ms / 1000
+        throttle_s = min(LONGEST_S, throttle_ms / 1000)
         if throttle_s > 0:
             self.throttled_s += throttle_s
             self._until = max(self._until, now + throttle_s)

@@ -30,8 +30,17 @@ async def settled_end(
 
     Raises RetryLater after `within_s` (`SETTLE_WITHIN_S`), or where an end cannot be told.
     """
-    still_s = SETTLE_S if still_s is None else still_s
     within_s = SETTLE_WITHIN_S if within_s is None else within_s
+    try:
+        async with asyncio.timeout(within_s):
+            return await _stood_still(cluster, where, clock, SETTLE_S if still_s is None else still_s, within_s)
+    except TimeoutError:
+        raise _moves(where, within_s) from None
+
+
+async def _stood_still(
+    cluster: Lookups, where: TopicPartition, clock: Callable[[], float], still_s: float, within_s: float
+) -> int:
     began = since = clock()
     seen = -1
     while clock() - began < within_s:
@@ -43,4 +52,8 @@ async def settled_end(
         elif now - since >= still_s:
             return end
         await asyncio.sleep(POLL_S)
-    raise RetryLater(f"{where}: the destination's log end does not come to rest within {within_s:.0f} s")
+    raise _moves(where, within_s)
+
+
+def _moves(where: TopicPartition, within_s: float) -> RetryLater:
+    return RetryLater(f"{where}: the destination's log end does not come to rest within {within_s:.0f} s")

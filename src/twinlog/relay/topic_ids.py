@@ -7,6 +7,7 @@ from collections.abc import Callable
 from uuid import UUID
 
 from twinlog.errors import PartitionFailed, RetryLater
+from twinlog.names import ids_differ
 from twinlog.relay.lookups import Lookups
 from twinlog.relay.tailcheck import Sides
 from twinlog.wire.cluster import TopicInfo
@@ -87,7 +88,7 @@ class TopicIds:
             )
         if info.error:
             raise RetryLater(f"{self._topic}: the {side} answers {code_name(info.error)} when asked for the topic")
-        if expected.int and info.id.int and info.id != expected:
+        if ids_differ(expected, info.id):
             raise PartitionFailed(
                 f"{self._topic}: the {side} topic was deleted and created again: its id was {expected} and is now "
                 f"{info.id}. Nothing more is written. Stop the topic, keep what you need, delete the destination "

@@ -4,7 +4,6 @@ Each sync stands alone: what fails in one is counted, listed with its reason, an
 alone is stored as the mirror's SkippedRecord, only when it has changed.
 """
 
-import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -60,10 +59,9 @@ class Coordinator:
         mirror: MirrorRecord,
         config: MirrorConfig,
         source: Cluster,
-        changing: asyncio.Lock,
         owned: Callable[[], bool],
     ) -> None:
-        """Do all syncs once. `changing` is held while the state is changed as a command does it."""
+        """Do all syncs once."""
         name = mirror.mirror
         records = self._mirrored(name)
         ours: Mapping[str, TopicInfo] = {}
@@ -74,7 +72,7 @@ class Coordinator:
             nonlocal ours, sound
             theirs, ours, hidden = await self._topics(source, records)
             seen = [record for record in records if record.topic not in hidden]
-            skipped, failed = await self._topics_pass(name, seen, theirs, ours, changing)
+            skipped, failed = await self._topics_pass(name, seen, theirs, ours, still)
             skipped += [Skipped("right", topic, str(error)) for topic, error in hidden.items()]
             sound = {record.topic for record in records if record.topic in theirs and record.topic in ours}
             sound -= {item.name for item in skipped}
@@ -82,12 +80,14 @@ class Coordinator:
 
         async def configs() -> tuple[Sequence[Skipped], int]:
             infos = {topic: ours[topic] for topic in sound}
-            return await refresh.sync_configs(source, self._cluster, config, infos, self._copying(name, sound))
+            copying = self._copying(name, sound)
+            return await refresh.sync_configs(source, self._cluster, config, infos, copying, still=still)
 
         def still(topic: str) -> bool:
-            # Asked again for each group: a topic stopped meanwhile is no longer ours to touch.
+            # Asked again right before each change: a topic stopped meanwhile is no longer ours to touch, and a worker
+            # that froze meanwhile does not know.
             record = self._image.topic(name, topic)
-            return record is not None and record.desired is DesiredState.MIRRORING
+            return owned() and record is not None and record.desired is DesiredState.MIRRORING
 
         async def offsets() -> tuple[Sequence[Skipped], int]:
             done = await groups.sync(source, self._cluster, config, set(filter(still, sound)), still)
@@ -143,16 +143,17 @@ class Coordinator:
         records: Sequence[TopicRecord],
         theirs: Mapping[str, TopicInfo],
         ours: Mapping[str, TopicInfo],
-        changing: asyncio.Lock,
+        still: Callable[[str], bool],
     ) -> tuple[list[Skipped], int]:
         grown, told = refresh.topics_plan(records, theirs, ours, self._missing.get(mirror, frozenset()))
         self._missing[mirror] = frozenset(record.topic for record in records if record.topic not in theirs)
         skipped, failed = list(told), 0
         for one in grown:
+            if not still(one.record.topic):
+                continue
             try:
                 record = await refresh.grow(self._cluster, one)
-                async with changing:
-                    await admin_state.change(self._cluster, self._state, _raising(one.record, record))
+                await admin_state.change(self._cluster, self._state, _raising(one.record, record))
                 log.info("mirror %s: topic %s has %d partitions now", mirror, record.topic, record.partitions)
             except TwinlogError as error:
                 failed += 1
@@ -184,15 +185,15 @@ class Coordinator:
 
     async def _tell(self, mirror: str, skipped: Sequence[Skipped], kept: Giving) -> None:
         """Store what was left alone, and what is held back, where that is news."""
-        record = SkippedRecord(
-            mirror,
-            0,
-            tuple(skipped[:MOST_SKIPPED]),
-            max(0, len(skipped) - MOST_SKIPPED),
-            kept.held,
-            kept.held_for,
-        )
         before = self.acls.stored(mirror) or SkippedRecord(mirror, 0)
+        record = replace(
+            before,
+            at_ms=0,
+            items=tuple(skipped[:MOST_SKIPPED]),
+            beyond=max(0, len(skipped) - MOST_SKIPPED),
+            held=kept.held,
+            held_for=kept.held_for,
+        )
         if replace(before, at_ms=0) != record and mirror in self._image.mirrors:
             await self.acls.store(record)
 

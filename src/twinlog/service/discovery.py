@@ -1,7 +1,8 @@
 """Finds topics at the source that a mirror's patterns ask for and that were created after the start.
 
 Done by the worker that owns the mirror's shard, each `mirror.metadata.refresh.interval.ms`; what is found is started
-exactly as the start command would.
+as the start command would. Where a topic begins is `mirror.start.offset.spec`'s to say only of what is found by the
+first look for the mirror's patterns (`control.looked`).
 """
 
 import asyncio
@@ -9,14 +10,15 @@ import logging
 import time
 from functools import partial
 
-from twinlog.admin.beginnings import EARLIEST
 from twinlog.admin.starting import StartRequest, start_topics
 from twinlog.config.mirror import MirrorConfig
 from twinlog.control.image import Image
+from twinlog.control.looked import Looked
 from twinlog.control.records import MirrorRecord
 from twinlog.control.sharding import mirror_shard
 from twinlog.errors import TwinlogError
 from twinlog.relay.waiting import cancelled
+from twinlog.service.anew import Renewal
 from twinlog.service.coordinator import Coordinator
 from twinlog.service.shards import Shards
 from twinlog.service.sources import Sources
@@ -46,19 +48,18 @@ class Discovery:
         self._image = image
         self._shards = shards
         self._sources = sources
+        self._renewal = Renewal(state, image)
         self.errors: dict[str, int] = {}
         self._due: dict[str, float] = {}
         self._told: dict[str, str] = {}
         self._refreshing: dict[str, asyncio.Task[None]] = {}
-        # Two starts at once, even of different mirrors, shut each other out.
-        self._starting = asyncio.Lock()
 
     async def run(self) -> None:
         """Refresh each mirror when it is due, until cancelled.
 
         Each on its own: a source that is down holds up only its own mirror, for as long as connecting is tried.
         """
-        giving = {asyncio.create_task(self.coordinator.acls.keep_giving(self._owns))} if self.coordinator else set()
+        giving = {asyncio.create_task(self.coordinator.acls.keep_giving(self.owns))} if self.coordinator else set()
         try:
             while True:
                 await asyncio.sleep(LOOK_EVERY_S)
@@ -70,13 +71,14 @@ class Discovery:
 
     def _is_due(self, mirror: MirrorRecord) -> bool:
         name = mirror.mirror
-        if not self._owns(name):
+        if not self.owns(name):
             return False
         before = self._refreshing.get(name)
         return (before is None or before.done()) and time.monotonic() >= self._due.get(name, 0.0)
 
-    def _owns(self, mirror: str) -> bool:
-        return mirror_shard(mirror, self._state.shards) in self._shards.owned
+    def owns(self, mirror: str) -> bool:
+        """Whether this worker is the mirror's coordinator at this moment."""
+        return self._shards.leased and mirror_shard(mirror, self._state.shards) in self._shards.owned
 
     async def _refresh_safely(self, mirror: MirrorRecord) -> None:
         name = mirror.mirror
@@ -100,10 +102,12 @@ class Discovery:
     async def _refresh(self, mirror: MirrorRecord, config: MirrorConfig) -> str:
         """Start what is new, then sync; returns what could not be started and why."""
         source = await self._sources.get(mirror)
-        trouble = await self._discover(mirror, config, source.cluster) if config.topics_include.elements else ""
+        trouble = await self._renewal.run(mirror, config, source.cluster)
+        if config.topics_include.elements:
+            trouble = "; ".join(filter(None, (trouble, await self._discover(mirror, config, source.cluster))))
         if self.coordinator is not None:
-            owned = partial(self._owns, mirror.mirror)
-            await self.coordinator.run(mirror, config, source.cluster, self._starting, owned)
+            owned = partial(self.owns, mirror.mirror)
+            await self.coordinator.run(mirror, config, source.cluster, owned)
         return trouble
 
     async def _discover(self, mirror: MirrorRecord, config: MirrorConfig, source: Cluster) -> str:
@@ -115,11 +119,11 @@ class Discovery:
             and self._image.topic(mirror.mirror, name) is None
             and internal_reason(info) is None
         ]
-        if not new:
+        if not new and Looked(self._image, mirror).complete:
             return ""
-        request = StartRequest(mirror=mirror.mirror, include=tuple(config.topics_include.elements), start_at=EARLIEST)
-        async with self._starting:
-            result = await start_topics(self._state.cluster, self._state, request, timeout_s=START_WITHIN_S)
+        include = tuple(config.topics_include.elements)
+        request = StartRequest(mirror=mirror.mirror, include=include, discovered=frozenset(new))
+        result = await start_topics(self._state.cluster, self._state, request, timeout_s=START_WITHIN_S)
         if result.started:
             log.info("mirror %s: found and started %s", mirror.mirror, ", ".join(result.started))
         return "; ".join(f"{name}: {error}" for name, error in result.failed.items())

@@ -3,7 +3,8 @@
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
+from uuid import UUID
 
 from twinlog.config.mirror import MirrorConfig
 from twinlog.control.image import Image
@@ -38,6 +39,7 @@ class PartitionLedger:
         self.skip_lost = False
         # The relay and what finishes a first copy may both have something to remember.
         self._writing = asyncio.Lock()
+        self._storing: asyncio.Task[None] | None = None
         self.record = self._stored()
 
     def __repr__(self) -> str:
@@ -68,9 +70,8 @@ class PartitionLedger:
 
     def topics_changed(self) -> bool:
         """Whether the record is about other topics than are meant now."""
-        topic, record = self.topic_record(), self.record
-        ids = (record.source_topic_id, record.destination_topic_id)
-        return topic is not None and (topic.source_topic_id, topic.destination_topic_id) != ids
+        topic = self.topic_record()
+        return topic is not None and _ids(topic) != _ids(self.record)
 
     # What is stored
 
@@ -86,9 +87,9 @@ class PartitionLedger:
         fresh = PartitionRecord(*self._key, PartitionState.UNKNOWN)
         if topic is None:
             return stored or fresh
-        ids = (topic.source_topic_id, topic.destination_topic_id)
-        if stored is None or (stored.source_topic_id, stored.destination_topic_id) != ids:
-            return replace(fresh, source_topic_id=ids[0], destination_topic_id=ids[1])
+        if stored is None or _ids(stored) != _ids(topic):
+            source, destination = _ids(topic)
+            return replace(fresh, source_topic_id=source, destination_topic_id=destination)
         return stored
 
     async def note(self, **changes: object) -> None:
@@ -100,14 +101,31 @@ class PartitionLedger:
         await self._write(state, changes)
 
     async def _write(self, state: PartitionState | None, changes: dict[str, object]) -> None:
-        async with self._writing:
+        """Cancelled before it is its turn, nothing is written; later, what is written is taken over all the same.
+
+        The keeper has been asked before a cancellation is heard of, and so before the partition can be given up: a task
+        takes its first step before whoever made it is woken again.
+        """
+        await self._writing.acquire()
+        try:
             # Only now, since another write may have moved it while this one waited.
             state = self.record.state if state is None else check(self.record.state, state)
             changed = replace(self.record, state=state, **changes)  # type: ignore[arg-type]  # the record's own names
             if state is not self.record.state:
                 log.info("%s of mirror %s: %s", self.where, self.mirror, state.name)
+        except BaseException:  # whatever it is, others may write
+            self._writing.release()
+            raise
+        self._storing = asyncio.create_task(self._store(self.record, changed), name=f"store {self.where}")
+        self._storing.add_done_callback(_seen)
+        await asyncio.shield(self._storing)
+
+    async def _store(self, before: PartitionRecord, changed: PartitionRecord) -> None:
+        try:
             await self._keeper.put(changed)
-            self.record = changed
+            self.record = _taken_over(self.record, before, changed)
+        finally:
+            self._writing.release()
 
     def known(self) -> Known:
         """What a takeover has to know of what was there before."""
@@ -192,13 +210,32 @@ class PartitionLedger:
 
     def peers(self) -> Sequence[Peer]:
         """The topic's other partitions, as far as they are about the same topics."""
-        ids = (self.record.source_topic_id, self.record.destination_topic_id)
         return [
             Peer(Copy(other.filled_to, other.last_filling, other.configs_before), other.state in STREAMING)
             for other in self._image.partitions_of(self.mirror, self.topic)
-            if other.partition != self.partition and (other.source_topic_id, other.destination_topic_id) == ids
+            if other.partition != self.partition and _ids(other) == _ids(self.record)
         ]
 
     async def before_long_run(self, progress: Progress, epoch: int) -> None:
         """Remember that the partition's own transactional id may have something open."""
         await self.note(producer_id=progress.producer_id, producer_epoch=epoch, long_runs=True)
+
+
+def _ids(record: TopicRecord | PartitionRecord) -> tuple[UUID, UUID]:
+    return record.source_topic_id, record.destination_topic_id
+
+
+def _taken_over(now: PartitionRecord, before: PartitionRecord, changed: PartitionRecord) -> PartitionRecord:
+    """What is remembered once `changed` is stored; what came to be known meanwhile (`keep`) is newer than that."""
+    if now is before:
+        return changed
+    if _ids(now) != _ids(changed):
+        return now
+    names = [one.name for one in fields(changed) if getattr(now, one.name) == getattr(before, one.name)]
+    return replace(now, **{name: getattr(changed, name) for name in names})
+
+
+def _seen(task: "asyncio.Task[None]") -> None:
+    """Look at what came of a write whose caller was cancelled; nobody else would."""
+    if not task.cancelled():
+        task.exception()

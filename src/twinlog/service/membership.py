@@ -2,21 +2,26 @@
 
 librdkafka's consumer runs in a thread of its own; nothing is ever consumed. A shard that is taken away is given up
 before the group goes on: the callback waits, within a bound, until the worker has handed it over.
+
+Renewed credentials are found within some seconds. A user name or password is given to the consumer as it is; for what
+it reads only once (certificates, keys, stores) another consumer takes its place, but not before a connection has
+failed, since that hands the shards over.
 """
 
 import asyncio
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from concurrent.futures import TimeoutError as FutureTimeout
+from pathlib import Path
 from typing import Any
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 
 from twinlog.config.client import ClientSettings
 from twinlog.config.security import OAuthSource, Security
-from twinlog.errors import RetryLater
+from twinlog.errors import BadInput, RetryLater
 from twinlog.state.topic import STATE_TOPIC
 from twinlog.wire.oauth import TokenProvider
 from twinlog.wire.stores import pem_stores
@@ -35,6 +40,9 @@ LEAVE_WITHIN_S = 2.0
 TELL_AGAIN_S = 30.0
 # The provider itself keeps a token for as long as it is good; a renewed one is found within this.
 TOKEN_KEPT_S = 60.0
+# Some small files are read and compared.
+RENEWED_EVERY_S = 2.0
+_FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
 
 
 class Membership:
@@ -50,7 +58,10 @@ class Membership:
         group: str = GROUP,
         topic: str = STATE_TOPIC,
     ) -> None:
-        self._config = librdkafka_config(settings) | {
+        self._settings = settings
+        self._connecting = librdkafka_config(settings)
+        self._config: dict[str, Any] = {
+            "error_cb": self._connection_failed,
             "client.id": client_id,
             "group.id": group,
             "partition.assignment.strategy": "cooperative-sticky",
@@ -74,6 +85,8 @@ class Membership:
         self._thread = threading.Thread(target=self._serve, name="twinlog-membership", daemon=True)
         self.trouble = ""
         self._told_at = float("-inf")
+        self._refused = False
+        self._read: Mapping[str, object] = {}
 
     def start(self) -> None:
         """Join the group."""
@@ -101,16 +114,70 @@ class Membership:
             self._failed.set_exception(error)
 
     def _belong(self) -> None:
-        consumer = Consumer(self._config)
+        consumer: Consumer | None = self._consumer(self._connecting)
+        while consumer is not None:
+            successor = None
+            try:
+                consumer.subscribe(
+                    [self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked
+                )
+                successor = self._poll(consumer)
+            finally:
+                consumer.close()
+            consumer = successor
+
+    def _consumer(self, connecting: dict[str, Any]) -> Consumer:
+        consumer = Consumer(connecting | self._config)
+        self._connecting, self._read, self._refused = connecting, files_read(connecting), False
+        return consumer
+
+    def _poll(self, consumer: Consumer) -> Consumer | None:
+        """Be a member until that is to end (None), or another consumer is to be it."""
+        look_at = time.monotonic() + RENEWED_EVERY_S
+        while not self._ending.is_set():
+            message = consumer.poll(POLL_S)
+            error = message.error() if message is not None else None
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001  # its public name
+                self._troubled(sentence(error, self._group))
+            if time.monotonic() >= look_at:
+                look_at = time.monotonic() + RENEWED_EVERY_S
+                successor = self._renewed(consumer)
+                if successor is not None:
+                    log.info("membership: begins anew with the credentials as they are now")
+                    return successor
+        return None
+
+    def _renewed(self, consumer: Consumer) -> Consumer | None:
+        """Take another login over; a consumer in its place where a connection failed and other credentials are there.
+
+        Whatever cannot be used yet is being written; the worker's own connections say so.
+        """
         try:
-            consumer.subscribe([self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
-            while not self._ending.is_set():
-                message = consumer.poll(POLL_S)
-                error = message.error() if message is not None else None
-                if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001  # its public name
-                    self._troubled(sentence(error, self._group))
-        finally:
-            consumer.close()
+            security = self._settings.security_now()
+            self._log_in(consumer, security.sasl_username or "", security.sasl_password or "")
+            if not self._refused:
+                return None
+            self._refused = False  # until a connection fails again
+            now = librdkafka_config(self._settings)
+            if _plain(now) == _plain(self._connecting) and files_read(now) == self._read:
+                return None
+            return self._consumer(now)
+        except (BadInput, KafkaException) as error:
+            log.info("membership: the credentials as they are now cannot be used: %s", error)
+            return None
+
+    def _log_in(self, consumer: Consumer, user: str, password: str) -> None:
+        now = {"sasl.username": user, "sasl.password": password}
+        if user and password and any(self._connecting.get(name) != value for name, value in now.items()):
+            consumer.set_sasl_credentials(user, password)
+            self._connecting = self._connecting | now
+            log.info("membership: took over the login as it is now")
+
+    def _connection_failed(self, error: KafkaError) -> None:
+        """What librdkafka says of its connections; what is wrong with a login or a certificate is told here."""
+        self._refused = True
+        if error.code() in {KafkaError._AUTHENTICATION, KafkaError._SSL}:  # noqa: SLF001  # their public names
+            self._troubled(str(error))
 
     def _troubled(self, trouble: str) -> None:
         """Say it once, and again only if it lasts: while no broker answers, librdkafka says so many times a second."""
@@ -169,6 +236,23 @@ def librdkafka_config(settings: ClientSettings) -> dict[str, Any]:
         "security.protocol": security.protocol,
     }
     return config | _tls(pem_stores(security)) | _sasl(security)
+
+
+def files_read(config: Mapping[str, Any]) -> dict[str, object]:
+    """What tells whether the files that a consumer reads only when it is made have been written again."""
+    found: dict[str, object] = {}
+    for name in _FILES:
+        if name in config:
+            try:
+                status = Path(config[name]).stat()
+            except OSError:  # away for the moment
+                continue
+            found[config[name]] = (status.st_ino, status.st_size, status.st_mtime_ns)
+    return found
+
+
+def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in config.items() if name != "oauth_cb"}
 
 
 def _tls(security: Security) -> dict[str, Any]:

@@ -125,6 +125,11 @@ class Shards:
         return self._owned.keys()
 
     @property
+    def leased(self) -> bool:
+        """Whether what it knows of the state may be acted on: a worker that froze has another one in its place."""
+        return self._around.lease.valid()
+
+    @property
     def supervisors(self) -> Collection[Supervisor]:
         """Those of all partitions in the owned shards."""
         return self._supervisors.values()

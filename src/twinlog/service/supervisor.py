@@ -19,6 +19,7 @@ from twinlog.relay.decide import Stopped, Terms
 from twinlog.relay.destination import Destination
 from twinlog.relay.fetch import Source
 from twinlog.relay.lease import Lease
+from twinlog.relay.own_end import own_end
 from twinlog.relay.partition import Claim, PartitionRelay
 from twinlog.relay.rolling import Rolling
 from twinlog.relay.settle import HIGH_WATERMARK, settled_end
@@ -247,7 +248,8 @@ class Supervisor:
             terms=Terms(may_blank=facts.may_blank, trust_emptiness=facts.trust_emptiness),
             guard_ms=facts.guard_ms,
             apart_s=self._apart_s(),
-            start_offset=topic.start_offsets[self.partition] if self.partition < len(topic.start_offsets) else -1,
+            start_offset=topic.start_offset(self.partition),
+            shared_until=topic.shared_until(self.partition),
         )
 
     def _ids(self, topic: TopicRecord, source: Source) -> TopicIds:
@@ -278,7 +280,8 @@ class Supervisor:
         self.ledger.look_again()
         if self.record.state is not there:
             if self.record.state is not passing:
-                await self.ledger.write(passing)
+                # What its worker has published counts only while it mirrors, and it may have died since.
+                await self.ledger.write(passing, checked_offset=self.ledger.known().checked_offset)
             if self.record.long_runs and self._settle:
                 await end_open(self._around.destination.cluster, self.where, self._fill_id)
             if there is PartitionState.PAUSED and not await self._surely_at_rest():
@@ -363,13 +366,21 @@ class Supervisor:
             log.warning("%s: the destination's end cannot be told: %s", self.where, error)
             return known
         if known < 0 or not self._end_is_known:
-            # Whoever was here before may have got further than was written down.
-            return end
-        if end != known:
+            known = await self._own_end(end)
+        if end != known >= 0:
             log.error(
                 "%s: the destination ends at %d, but was mirrored up to %d: somebody else wrote", self.where, end, known
             )
         return known
+
+    async def _own_end(self, end: int) -> int:
+        """Whoever was here before may have got further than was written down, and others may have written behind it."""
+        record = self.record
+        if record.checked_offset < 0:
+            # Nothing that is there was ever found to be the source's.
+            return 0 if end == 0 else record.last_mirrored_offset
+        producers = {one for one in (record.producer_id, record.spare_producer_id) if one >= 0}
+        return await own_end(self._around.destination.cluster, self.where, record.checked_offset, end, producers)
 
     async def _come_to_rest(self) -> None:
         """Let arrive what may still be under way, while nothing is sent, so that a successor need not wait for it."""

@@ -6,10 +6,13 @@ import signal
 import socket
 import time
 import uuid
+from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 
 from twinlog.admin.mirrors import DESTINATION_LABEL
 from twinlog.config.client import ClientSettings
+from twinlog.control.records import Change
 from twinlog.errors import (
     AuthenticationFailed,
     AuthorizationFailed,
@@ -31,6 +34,7 @@ from twinlog.service.facts import FactFinder
 from twinlog.service.figures import Figures
 from twinlog.service.http import Endpoints, HttpServer, listening
 from twinlog.service.keeper import FAREWELL_WITHIN_S, Keeper
+from twinlog.service.last_offsets import LastOffsets
 from twinlog.service.logs import TEXT, set_up_logging
 from twinlog.service.membership import LEAVE_WITHIN_S, Membership
 from twinlog.service.metrics import View
@@ -119,15 +123,18 @@ class Worker:
         membership = Membership(
             self._settings, on_gained=shards.gained, on_taken=shards.taken, client_id=f"twinlog-worker-{self.id}"
         )
-        discovery = Discovery(state, image, shards, sources, Coordinator(cluster, state, image, keeper))
+        coordinator = Coordinator(cluster, state, image, keeper)
+        discovery = Discovery(state, image, shards, sources, coordinator)
+        last_offsets = LastOffsets(cluster, image, coordinator.acls, sources)
         view = View(self.id, cluster.cluster_id, image, lease, shards, sources, discovery, destination)
         tasks = {
             asyncio.create_task(view.watch(), name="look at the partitions"),
             asyncio.create_task(keeper.run(), name="lease"),
-            asyncio.create_task(state.follow(image, shards.changed), name="follow the state"),
+            asyncio.create_task(state.follow(image, partial(_heard, shards, last_offsets)), name="follow the state"),
             asyncio.create_task(membership.watch(), name="membership"),
             asyncio.create_task(Sweep(cluster, shards).run(), name="sweep"),
             asyncio.create_task(discovery.run(), name="discovery"),
+            asyncio.create_task(last_offsets.run(discovery.owns), name="last offsets"),
         }
         log.info("worker %s runs on cluster %s, %d shards", self.id, cluster.cluster_id, state.shards)
         self._endpoints.view = view
@@ -146,6 +153,12 @@ class Worker:
             await destination.close()
             await sources.close()
             log.info("worker %s has ended", self.id)
+
+
+def _heard(shards: Shards, last_offsets: LastOffsets, changes: Sequence[Change]) -> None:
+    """Pass on what was written to the state."""
+    shards.changed(changes)
+    last_offsets.changed(changes)
 
 
 async def _tell_of_rights(cluster: Cluster) -> None:

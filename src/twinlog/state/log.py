@@ -50,6 +50,8 @@ class StateLog:
     def __init__(self, cluster: Cluster, shards: int) -> None:
         self.cluster = cluster
         self.shards = shards
+        # Held for each change of a command's kind: two at once with one transactional id shut each other out.
+        self.changing = asyncio.Lock()
 
     @classmethod
     async def open(

@@ -12,7 +12,7 @@ from twinlog.names import TopicPartition
 from twinlog.sync.topics import Span, read_topics, spans
 from twinlog.wire import codes
 from twinlog.wire.cluster import Cluster
-from twinlog.wire.ops_groups import ListedGroup
+from twinlog.wire.ops_groups import Committed, ListedGroup
 
 KIND: Final = "group"
 AT_ONCE: Final = 16
@@ -75,6 +75,62 @@ class Told:
     reason: str = ""
     failed: bool = False
     concerned: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """What to commit for one group, and what not.
+
+    `unread`: partitions whose log at the destination could not be looked at; `ahead`: those that stay as they are since
+    the destination is ahead of the source; `others`: topics of the group that are not mirrored.
+    """
+
+    commits: Mapping[TopicPartition, Committed]
+    unread: tuple[TopicPartition, ...] = ()
+    ahead: tuple[TopicPartition, ...] = ()
+    others: tuple[str, ...] = ()
+
+    @property
+    def left(self) -> str:
+        """Why a part of the group is left alone; empty: nothing is."""
+        parts = [unread(self.unread)]
+        if self.ahead:
+            parts.append(f"{named(self.ahead)}: ahead at the destination, and not set back.")
+        if self.others:
+            parts.append(f"Its offsets in topics that are not mirrored here are left alone: {named(self.others)}.")
+        return " ".join(filter(None, parts))
+
+
+def clamp(wanted: Committed, log: Span) -> Committed:
+    """Keep an offset within a log; one that had to be moved loses its note, which belonged to the other offset."""
+    offset = max(log.start, min(wanted.offset, log.end))
+    return wanted if offset == wanted.offset else Committed(offset)
+
+
+def plan(
+    theirs: Mapping[TopicPartition, Committed],
+    ours: Mapping[TopicPartition, Committed],
+    logs: Mapping[TopicPartition, Span],
+    topics: Collection[str],
+    *,
+    backwards: bool = True,
+) -> GroupPlan:
+    """Return what a group lacks at the destination, of the partitions of `topics` alone.
+
+    `backwards`: set back what is ahead at the destination.
+    """
+    wanted = {tp: committed for tp, committed in theirs.items() if tp.topic in topics}
+    others = sorted({tp.topic for tp in theirs} - {tp.topic for tp in wanted}) if wanted else ()
+    clamped = {tp: clamp(committed, logs[tp]) for tp, committed in wanted.items() if tp in logs}
+    ahead = {
+        tp for tp, committed in clamped.items() if not backwards and tp in ours and ours[tp].offset > committed.offset
+    }
+    return GroupPlan(
+        {tp: committed for tp, committed in clamped.items() if ours.get(tp) != committed and tp not in ahead},
+        unread=tuple(sorted(wanted.keys() - logs.keys())),
+        ahead=tuple(sorted(ahead)),
+        others=tuple(others),
+    )
 
 
 async def each(

@@ -5,105 +5,44 @@ touched. A group that has members at the destination, or whose name means someth
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from typing import Final
 
 from twinlog.config.mirror import MirrorConfig
-from twinlog.control.records import Skipped
-from twinlog.errors import AuthorizationFailed, RetryLater, TwinlogError
 from twinlog.names import TopicPartition
-from twinlog.sync import share_groups
-from twinlog.sync.group_rules import (
-    KIND,
-    RIGHTS,
-    GroupsDone,
-    Sides,
-    Told,
-    answer,
-    away,
-    clashes,
-    each,
-    named,
-    refusal,
-    summed,
-    unread,
-)
-from twinlog.sync.topics import Span
+from twinlog.sync import group_pass, share_groups
+from twinlog.sync.group_pass import Offsets
+from twinlog.sync.group_rules import GroupsDone, Sides
 from twinlog.wire.cluster import Cluster
-from twinlog.wire.ops_groups import (
-    Committed,
-    ListedGroup,
-    commit_offsets,
-    committed_at,
-    committed_offsets,
-    list_groups,
-)
+from twinlog.wire.ops_groups import ListedGroup, commit_offsets, committed_at, committed_offsets
 
 
-@dataclass(frozen=True, slots=True)
-class GroupPlan:
-    """What to commit for one group, and what not.
+class _ConsumerGroups:
+    """Groups of the classic and the consumer protocol; others but share groups are looked at to be refused."""
 
-    `unread`: partitions whose log at the destination could not be looked at; `ahead`: those that stay as they are since
-    the destination is ahead of the source; `others`: topics of the group that are not mirrored.
-    """
+    name = "consumer"
+    others = "share or streams"
+    types: tuple[str, ...] = ()
+    optional = ""
+    rare = False
 
-    commits: Mapping[TopicPartition, Committed]
-    unread: tuple[TopicPartition, ...] = ()
-    ahead: tuple[TopicPartition, ...] = ()
-    others: tuple[str, ...] = ()
+    def takes(self, group: ListedGroup) -> bool:
+        return group.kind != "share"
 
-    @property
-    def left(self) -> str:
-        """Why a part of the group is left alone; empty: nothing is."""
-        parts = [unread(self.unread)]
-        if self.ahead:
-            parts.append(f"{named(self.ahead)}: ahead at the destination, and not set back.")
-        if self.others:
-            parts.append(f"Its offsets in topics that are not mirrored here are left alone: {named(self.others)}.")
-        return " ".join(filter(None, parts))
+    async def many(self, cluster: Cluster, groups: Collection[ListedGroup]) -> Mapping[str, Offsets]:
+        return await committed_at(cluster, groups)
 
+    async def read(self, cluster: Cluster, group: str) -> Offsets:
+        return await committed_offsets(cluster, group)
 
-def clamp(wanted: Committed, log: Span) -> Committed:
-    """Keep an offset within a log; one that had to be moved loses its note, which belonged to the other offset."""
-    offset = max(log.start, min(wanted.offset, log.end))
-    return wanted if offset == wanted.offset else Committed(offset)
+    async def read_here(self, cluster: Cluster, group: str, *, listed: bool) -> Offsets:
+        # A group that the destination does not list has committed nothing there.
+        return await committed_offsets(cluster, group) if listed else {}
+
+    async def write(self, cluster: Cluster, group: str, offsets: Offsets) -> Mapping[TopicPartition, int]:
+        return await commit_offsets(cluster, group, offsets)
 
 
-def plan(
-    theirs: Mapping[TopicPartition, Committed],
-    ours: Mapping[TopicPartition, Committed],
-    logs: Mapping[TopicPartition, Span],
-    topics: Collection[str],
-    *,
-    backwards: bool = True,
-) -> GroupPlan:
-    """Return what a group lacks at the destination, of the partitions of `topics` alone.
-
-    `backwards`: set back what is ahead at the destination.
-    """
-    wanted = {tp: committed for tp, committed in theirs.items() if tp.topic in topics}
-    others = sorted({tp.topic for tp in theirs} - {tp.topic for tp in wanted}) if wanted else ()
-    clamped = {tp: clamp(committed, logs[tp]) for tp, committed in wanted.items() if tp in logs}
-    ahead = {
-        tp for tp, committed in clamped.items() if not backwards and tp in ours and ours[tp].offset > committed.offset
-    }
-    return GroupPlan(
-        {tp: committed for tp, committed in clamped.items() if ours.get(tp) != committed and tp not in ahead},
-        unread=tuple(sorted(wanted.keys() - logs.keys())),
-        ahead=tuple(sorted(ahead)),
-        others=tuple(others),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """Both sides at one look: the groups, their offsets as far as they were told at once, the destination's logs."""
-
-    listed: int
-    theirs: Mapping[str, ListedGroup]
-    ours: Mapping[str, ListedGroup]
-    offsets: tuple[Mapping[str, Mapping[TopicPartition, Committed]], Mapping[str, Mapping[TopicPartition, Committed]]]
-    logs: Mapping[TopicPartition, Span]
+_CONSUMER: Final = _ConsumerGroups()
 
 
 async def sync(
@@ -117,16 +56,7 @@ async def sync(
 
     Raises where the groups of no source broker, or of some destination broker, can be listed.
     """
-    if not topics:
-        return GroupsDone()
-    sides = Sides(source, destination, config, topics, still)
-    lost: dict[int, RetryLater] = {}
-    seen = await _look(sides, lost)
-    told = await each(seen.theirs, lambda group: _one(sides, seen, group))
-    done = summed(told)
-    nothing = "" if lost else _nothing(seen, told)
-    more = [Skipped(KIND, "*", nothing)] if nothing else away(lost)
-    return GroupsDone(done.synced, (*more, *done.skipped), done.errors + len(lost))
+    return await group_pass.sync(_CONSUMER, Sides(source, destination, config, topics, still))
 
 
 async def behind(
@@ -137,80 +67,10 @@ async def behind(
     Share groups count, too; groups that no sync would touch are left out. Raises as `sync` does, also for a single
     group.
     """
-    late: dict[str, list[str]] = {}
     if not topics:
-        return late
+        return {}
     sides = Sides(source, destination, config, topics)
-    seen = await _look(sides)
-    for group, theirs in seen.theirs.items():
-        if not refusal(group, theirs, seen.ours.get(group)):
-            planned = await _planned(sides, seen, group)
-            for topic in sorted({tp.topic for tp in planned.commits}) if planned else ():
-                late.setdefault(topic, []).append(group)
+    late = await group_pass.behind(_CONSUMER, sides)
     for topic, groups in (await share_groups.behind(sides)).items():
         late[topic] = sorted([*late.get(topic, []), *groups])
     return late
-
-
-async def _look(sides: Sides, lost: dict[int, RetryLater] | None = None) -> _Seen:
-    """Look at both sides. The source's offsets come before the destination's logs, which only grow.
-
-    With `lost`, source brokers that cannot be asked are put there, else they are an error. The destination must be
-    known as a whole: nothing is committed on a guess.
-    """
-    listed = await list_groups(sides.source, away=lost)
-    ours = await list_groups(sides.destination)
-    wanted = sorted(filter(sides.config.syncs_group, listed))
-    theirs = {group: listed[group] for group in wanted if listed[group].kind != "share"}
-    asked = [one for group, one in theirs.items() if not refusal(group, one, ours.get(group))]
-    there = await committed_at(sides.source, asked)
-    concerned = {one.id for one in asked if sides.mirrors(there.get(one.id, ()))}
-    here = await committed_at(sides.destination, [one for group, one in ours.items() if group in concerned])
-    return _Seen(len(listed), theirs, ours, (there, here), await sides.logs())
-
-
-async def _planned(sides: Sides, seen: _Seen, group: str) -> GroupPlan | None:
-    """What one group lacks; None for one that has nothing in a mirrored topic."""
-    there, here = seen.offsets
-    theirs = there[group] if group in there else await committed_offsets(sides.source, group)
-    if not sides.mirrors(theirs):
-        return None
-    ours: Mapping[TopicPartition, Committed] = {}
-    if group in seen.ours:  # a group that the destination does not list has committed nothing there
-        ours = here[group] if group in here else await committed_offsets(sides.destination, group)
-    return plan(theirs, ours, seen.logs, sides.topics, backwards=sides.config.groups_sync_backwards)
-
-
-async def _one(sides: Sides, seen: _Seen, group: str) -> Told:
-    at_destination = seen.ours.get(group)
-    reason = refusal(group, seen.theirs[group], at_destination)
-    if reason:
-        return Told(group, reason=reason, failed=clashes(seen.theirs[group], at_destination))
-    try:
-        planned = await _planned(sides, seen, group)
-        if planned is None:
-            return Told(group, concerned=False)
-        commits = {tp: one for tp, one in planned.commits.items() if sides.still(tp.topic)}
-        if not commits:
-            return Told(group, reason=planned.left)
-        told = await commit_offsets(sides.destination, group, commits)
-    except AuthorizationFailed as missing:
-        return Told(group, reason=f"{missing} {RIGHTS}", failed=True)
-    except TwinlogError as error:
-        return Told(group, reason=str(error), failed=True)
-    reason, failed = answer(group, "consumer", "share or streams", told)
-    return Told(group, synced=not reason, reason=reason or planned.left, failed=failed)
-
-
-def _nothing(seen: _Seen, told: Collection[Told]) -> str:
-    """Say why no group at all is synced, which may be a mistake; empty: some are, or each has a reason of its own."""
-    if not seen.listed:
-        return (
-            "The source lists no group: it has none, or this principal may not see them (DESCRIBE on the groups, or on "
-            "the cluster)."
-        )
-    if not told:
-        return f"None of the source's {seen.listed} groups passes mirror.groups.include and mirror.groups.exclude."
-    if any(one.concerned for one in told):
-        return ""
-    return f"None of the {len(told)} groups that pass the filters has an offset in a topic that is mirrored."

@@ -1,12 +1,13 @@
 """The configs and partitions of topics that are mirrored already, brought up to date at each refresh."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 from twinlog.config.mirror import MirrorConfig
-from twinlog.control.records import NO_TOPIC_ID, Skipped, TopicRecord
+from twinlog.control.records import Skipped, TopicRecord
 from twinlog.errors import AuthorizationFailed, TwinlogError
+from twinlog.names import ids_differ
 from twinlog.sync import configs
 from twinlog.sync.configs import ConfigPlan, DestinationDefaults, SourceConfigs
 from twinlog.wire.cluster import Cluster, TopicInfo
@@ -50,17 +51,25 @@ def topics_plan(
     return tuple(grown), tuple(skipped)
 
 
+def are_meant(record: TopicRecord, theirs: TopicInfo | None, ours: TopicInfo | None) -> bool:
+    """Whether the topics of both sides are there, and are the ones that were started."""
+    if theirs is None or ours is None:
+        return False
+    differ = ids_differ(record.source_topic_id, theirs.id) or ids_differ(record.destination_topic_id, ours.id)
+    return not differ
+
+
 def _changed(record: TopicRecord, theirs: TopicInfo | None, ours: TopicInfo | None, missing_before: bool) -> str:  # noqa: FBT001  # a fact about the topic
     if theirs is None:
         return "The source topic is deleted." if missing_before else ""
-    if NO_TOPIC_ID not in {record.source_topic_id, theirs.id} and record.source_topic_id != theirs.id:
+    if ids_differ(record.source_topic_id, theirs.id):
         return (
             f"The source topic was deleted and created again: its id is {theirs.id} and was {record.source_topic_id}. "
             f"Stop it, delete it at the destination, then start it again."
         )
     if ours is None:
         return "The destination topic is deleted. Stop it, then start it again to have it copied anew."
-    if NO_TOPIC_ID not in {record.destination_topic_id, ours.id} and record.destination_topic_id != ours.id:
+    if ids_differ(record.destination_topic_id, ours.id):
         return (
             f"The destination topic was deleted and created again: its id is {ours.id} and was "
             f"{record.destination_topic_id}. It is left alone. Stop it, delete it, then start it again."
@@ -91,10 +100,13 @@ async def sync_configs(
     config: MirrorConfig,
     topics: Mapping[str, TopicInfo],
     copying: Collection[str],
+    *,
+    still: Callable[[str], bool] = lambda _topic: True,
 ) -> tuple[tuple[Skipped, ...], int]:
     """Set what differs on each of the destination's `topics`; returns what was left out, and how many failed.
 
-    `copying`: topics of which a partition is not MIRRORING; what a first copy sets for itself is left alone there.
+    `still` says whether a topic is mirrored at this moment, which is asked right before it is changed. `copying`:
+    topics of which a partition is not MIRRORING; what a first copy sets for itself is left alone there.
     """
     if not topics:
         return (), 0
@@ -104,7 +116,9 @@ async def sync_configs(
     errors = 0
     for name in sorted(topics):
         try:
-            done = await _one(destination, config, topics[name], settings[name], defaults, held=name in copying)
+            done = await _one(
+                destination, config, topics[name], settings[name], defaults, held=name in copying, still=still
+            )
         except TwinlogError as error:
             errors += 1
             skipped.append(Skipped(CONFIG, name, str(error)))
@@ -156,10 +170,13 @@ async def _one(
     defaults: DestinationDefaults,
     *,
     held: bool,
+    still: Callable[[str], bool],
 ) -> ConfigPlan:
     current, planned = await _planned(destination, config, topic, settings, defaults)
     if held:
         kept = {key: value for key, value in planned.configs.items() if key not in HELD_DURING_COPY}
         # What the first copy has set for itself it also puts back; until then nothing is taken away.
         planned = replace(planned, configs=kept, covers=None)
+    if not still(topic.name):
+        return planned
     return await configs.apply(destination, topic.name, planned, current)

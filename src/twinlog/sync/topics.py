@@ -1,6 +1,6 @@
 """Topics on both sides: which there are, whether one can become the other's twin, and the making of a new one."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,7 +17,7 @@ from twinlog.sync.configs import ConfigPlan, refusals
 from twinlog.wire import codes
 from twinlog.wire.cluster import Cluster, TopicInfo
 from twinlog.wire.metadata import NO_ID
-from twinlog.wire.ops import EARLIEST, LATEST, CreatedTopic, create_topic, list_offsets
+from twinlog.wire.ops import EARLIEST, LATEST, CreatedTopic, create_partitions, create_topic, list_offsets
 from twinlog.wire.ops_admin import BROKER_DEFAULT
 from twinlog.wire.retry import Attempts
 
@@ -29,6 +29,9 @@ INTERNAL: Final = {
     "__mirror_state": "twinlog's own state of the mirrors into that cluster is there",
 }
 """Topics that are never mirrored, with the reason."""
+
+CREATED_TOGETHER, PARTITIONS_TOGETHER = 100, 2_000
+"""Topics, and partitions, made by one request: a controller refuses what would be more than 10,000 records at once."""
 
 _APPEARS_WITHIN_S: Final = 15.0
 # What metadata may say of a topic that is there all the same; its partitions tell more.
@@ -91,16 +94,18 @@ def check_twin(
     destination_spans: Mapping[TopicPartition, Span],
     *,
     recorded: bool,
+    may_grow: bool,
 ) -> None:
     """Refuse a destination topic that cannot become, or no longer is, the twin: TopicAlreadyExists, with what to do.
 
     This is the part that costs little; the worker compares the records before it writes. `recorded`: the mirror made
-    or took over this very topic before.
+    or took over this very topic before. `may_grow`: it may be given the partitions that it lacks.
     """
     name = source.name
-    if len(source.partitions) != len(destination.partitions):
-        raise TopicAlreadyExists(_other_count(name, len(source.partitions), len(destination.partitions)))
-    for number in sorted(source.partitions):
+    there, here = len(source.partitions), len(destination.partitions)
+    if here > there or (here < there and not may_grow):
+        raise TopicAlreadyExists(_other_count(name, there, here))
+    for number in sorted(destination.partitions):
         tp = TopicPartition(name, number)
         theirs, ours = source_spans.get(tp), destination_spans.get(tp)
         if theirs is None or ours is None:
@@ -134,8 +139,46 @@ def _check_unknown(tp: TopicPartition, theirs: Span, ours: Span) -> None:
 def _other_count(name: str, source: int, destination: int) -> str:
     what = f"Topic '{name}' has {source} partitions at the source and {destination} at the destination."
     if destination < source:
-        return f"{what} Raise it to {source} at the destination (or delete it there), then start it again."
+        return (
+            f"{what} It holds records, and nothing is recorded by which they would be the source's, so it is left as "
+            f"it is. If they are, raise it to {source} at the destination (else delete it there), then start it again."
+        )
     return f"{what} Delete the topic at the destination, or leave it out."
+
+
+def is_empty(topic: TopicInfo, spans: Mapping[TopicPartition, Span]) -> bool:
+    """Whether a topic is known to hold nothing in any partition."""
+    found = [spans.get(TopicPartition(topic.name, number)) for number in topic.partitions]
+    return all(span is not None and span.start == span.end for span in found)
+
+
+async def grow(cluster: Cluster, topic: TopicInfo, partitions: int, *, dry_run: bool) -> str:
+    """Give a destination topic the partitions that it lacks, or only ask whether that would be done; returns a note.
+
+    Raises AuthorizationFailed naming the right, and what a broker's policy says against it.
+    """
+    await create_partitions(cluster, topic.name, partitions, validate_only=dry_run)
+    first, one = len(topic.partitions), partitions == len(topic.partitions) + 1
+    numbers = f"partition {first}" if one else f"partitions {first} to {partitions - 1}"
+    done = "would be" if dry_run else ("was" if one else "were")
+    return (
+        f"Topic '{topic.name}' has {partitions} partitions at the source and {first} at the destination: {numbers} "
+        f"{done} added there, to be mirrored from {'its' if one else 'their'} own beginning."
+    )
+
+
+def portions(topics: Sequence[TopicInfo]) -> Iterator[list[TopicInfo]]:
+    """Cut into what one request creates; a topic of very many partitions goes alone."""
+    portion: list[TopicInfo] = []
+    partitions = 0
+    for topic in topics:
+        partitions += len(topic.partitions)
+        if portion and (len(portion) == CREATED_TOGETHER or partitions > PARTITIONS_TOGETHER):
+            yield portion
+            portion, partitions = [], len(topic.partitions)
+        portion.append(topic)
+    if portion:
+        yield portion
 
 
 async def create(

@@ -1,8 +1,10 @@
 """How an administrator's requests are sent: reads again while their broker cannot be reached, changes once.
 
-A controller that moved (41) is looked up and asked again: it had done nothing.
+A controller that moved (41) is looked up and asked again: it had done nothing. Changes that do no harm twice (ACLs) may
+be sent again for more.
 """
 
+from collections.abc import Collection
 from typing import Final
 
 from twinlog.errors import (
@@ -16,12 +18,14 @@ from twinlog.errors import (
     Unreachable,
 )
 from twinlog.wire import codes
-from twinlog.wire.cluster import Cluster
+from twinlog.wire.cluster import CONTROL_LANE, Cluster
 from twinlog.wire.messages import Message
 from twinlog.wire.retry import ANSWER_SLACK_S, Attempts
 
 ADMIN_LANE: Final = "admin"  # the controller takes its time, and a lane waits behind each request
 PATIENCE_S: Final = 15.0
+NOT_DONE: Final = frozenset({codes.NOT_CONTROLLER})
+"""What says that nothing was done, since it was not the controller that was asked."""
 
 # What the user can put right, by Kafka's code; everything else is for `codes.check`.
 _INPUT_ERRORS: Final[dict[int, type[BadInput]]] = {
@@ -45,6 +49,7 @@ async def ask(
     timeout_s: float,
     min_version: int = 0,
     max_version: int | None = None,
+    lane: str = CONTROL_LANE,
 ) -> Message:
     """Ask a question that changes nothing, again while its broker cannot be reached or does not answer."""
     attempts = Attempts(timeout_s)
@@ -56,6 +61,7 @@ async def ask(
                 timeout_s=attempts.share_s(cluster.request_timeout_s),
                 min_version=min_version,
                 max_version=max_version,
+                lane=lane,
             )
         except RetryLater as lost:
             reason = lost
@@ -64,33 +70,45 @@ async def ask(
 
 
 async def ask_controller(
-    cluster: Cluster, request: Message, *, timeout_s: float, min_version: int = 0, max_version: int | None = None
+    cluster: Cluster,
+    request: Message,
+    *,
+    timeout_s: float,
+    min_version: int = 0,
+    max_version: int | None = None,
+    again: Collection[int] = NOT_DONE,
+    harmless: bool = False,
 ) -> Message:
-    """Send to the controller (any broker forwards to it where there is KRaft), again only when it was not the one."""
+    """Send to the controller (any broker forwards to it where there is KRaft), and again where that is right.
+
+    That is where an answer has one of the codes `again`, and where nothing was sent; with `harmless`, for what may be
+    done twice, also where its outcome is unknown. After `timeout_s` the last answer is returned, or its loss raised.
+    """
     attempts = Attempts(timeout_s)
+    lost = RetryLater if harmless else Unreachable
     while True:
         try:
             response = await cluster.call(
                 request,
                 node=Cluster.CONTROLLER,
-                timeout_s=timeout_s + ANSWER_SLACK_S,
+                timeout_s=(attempts.share_s(timeout_s) if harmless else timeout_s) + ANSWER_SLACK_S,
                 min_version=min_version,
                 max_version=max_version,
                 lane=ADMIN_LANE,
             )
-        except Unreachable:  # nothing was sent
+        except lost:
             if not await attempts.again():
                 raise
         else:
-            if codes.NOT_CONTROLLER not in _codes_of(response) or not await attempts.again():
+            if codes_of(response).isdisjoint(again) or not await attempts.again():
                 return response
         await cluster.topics([], timeout_s=attempts.share_s(timeout_s))
 
 
-def _codes_of(response: Message) -> set[int]:
+def codes_of(response: Message) -> set[int]:
     """Return all codes of an admin response: its own, and those of the entries in its one list."""
     found = {getattr(response, "error_code", codes.NONE)}
-    for name in ("topics", "results", "responses"):
+    for name in ("topics", "results", "responses", "filter_results"):
         found |= {entry.error_code for entry in getattr(response, name, None) or ()}
     return found
 

@@ -92,7 +92,7 @@ def explained(peer: str, security: Security) -> Iterator[None]:
     try:
         yield
     except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionResetError) as error:
-        raise Unreachable(f"{peer} ended the connection during its set-up. {_advice(security)}") from error
+        raise Unreachable(f"{peer} ended the connection during its set-up. {advice(security)}") from error
     except ssl.SSLError as error:
         raise _no_tls(peer, error) from error
     except OSError as error:
@@ -100,7 +100,7 @@ def explained(peer: str, security: Security) -> Iterator[None]:
     except ConnectionLost as error:
         if isinstance(error.__cause__, ssl.SSLError):  # TLS 1.3 refuses our certificate after its handshake
             raise _no_tls(peer, error.__cause__) from error
-        raise Unreachable(f"{peer} ended the connection during its set-up. {_advice(security)}") from error
+        raise Unreachable(f"{peer} ended the connection during its set-up. {advice(security)}") from error
 
 
 def _no_tls(peer: str, error: ssl.SSLError) -> AuthenticationFailed:
@@ -111,7 +111,8 @@ def _no_tls(peer: str, error: ssl.SSLError) -> AuthenticationFailed:
     )
 
 
-def _advice(security: Security) -> str:
+def advice(security: Security) -> str:
+    """What to check where a broker ends a connection before it has answered anything that needs a login."""
     return f"If it does so each time, check whether security.protocol of this listener is {security.protocol}."
 
 

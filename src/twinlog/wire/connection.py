@@ -117,6 +117,7 @@ class Connection(asyncio.BufferedProtocol):
         self._ended = False
         self._gone = asyncio.Event()
         self._retiring = False
+        self._advice = ""  # until something is answered behind the set-up
         self._timers: list[asyncio.TimerHandle] = []
 
     def __repr__(self) -> str:
@@ -154,6 +155,8 @@ class Connection(asyncio.BufferedProtocol):
                     await connection._connect(security, server_name or host, timeout_s)
                     await connection._negotiate()
                     connection._hold_session(await auth.authenticate(connection.submit, security, str(peer)))
+                    # A listener that wants a login tells its versions without, and closes at the next request.
+                    connection._advice = "" if security.sasl else f" {auth.advice(security)}"
         except TimeoutError as error:
             connection.reset()
             raise Unreachable(f"{peer} did not complete the set-up of a connection within {timeout_s:g} s.") from error
@@ -304,7 +307,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail what is under way."""
         self._gone.set()
-        self._settle(f"{type(exc).__name__}: {exc}" if exc else "the broker closed it", exc)
+        self._settle(f"{type(exc).__name__}: {exc}" if exc else "the broker closed it", exc, self._advice)
 
     # -- sending --
 
@@ -346,6 +349,7 @@ class Connection(asyncio.BufferedProtocol):
                 raise ProtocolViolation(f"a response cannot be decoded ({type(error).__name__}: {error})") from error
             asked.future.set_result(answer)
         self._pending.popleft()
+        self._advice = ""
         if self._retiring and not self._pending:
             self._retire()
 
@@ -372,7 +376,7 @@ class Connection(asyncio.BufferedProtocol):
             transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NONE)
         transport.abort()
 
-    def _settle(self, why: str, cause: BaseException | None) -> None:
+    def _settle(self, why: str, cause: BaseException | None, advice: str = "") -> None:
         """Become closed and fail all that is under way, now and not in a later turn of the loop."""
         if not self._ended:
             self._ended, self._refusal = True, why
@@ -383,7 +387,8 @@ class Connection(asyncio.BufferedProtocol):
             text = (
                 f"{self.peer}: the connection was lost while {api_name(asked.api_key)} was under way ({self._refusal})."
             )
-            _fail(asked.future, ConnectionLost(f"{text} Whether the request was carried out is unknown."), cause)
+            unknown = "Whether the request was carried out is unknown."
+            _fail(asked.future, ConnectionLost(f"{text} {unknown}{advice}"), cause)
 
     def _retire(self) -> None:
         """Close before the SASL session ends: at once if idle, else as soon as everything is answered."""

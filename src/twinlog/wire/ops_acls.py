@@ -4,7 +4,7 @@ All three may be sent again: an ACL that is there is not made twice, one that is
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from kafka.protocol.admin import (
     CreateAclsRequest,
@@ -17,19 +17,17 @@ from kafka.protocol.admin import (
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 from twinlog.config.acls import Acl
-from twinlog.errors import AuthorizationFailed, BrokerError, RetryLater, TwinlogError
+from twinlog.errors import AuthorizationFailed, BrokerError, TwinlogError
 from twinlog.wire import codes
-from twinlog.wire.admin_calls import ADMIN_LANE
+from twinlog.wire.admin_calls import ADMIN_LANE, PATIENCE_S, ask, ask_controller, codes_of
 from twinlog.wire.cluster import Cluster
 from twinlog.wire.messages import Message
 from twinlog.wire.metadata import NO_ID
 from twinlog.wire.ops_admin import OPERATIONS
-from twinlog.wire.retry import ANSWER_SLACK_S, Attempts
 
 AT_ONCE: Final = 500
 """Entries in one request: a controller writes them in one batch of its own log, which has a limit (10,000 records)."""
 
-_PATIENCE_S: Final = 15.0
 _ANY: Final = 1
 # `org.apache.kafka.common.resource.ResourceType`, `PatternType`, `acl.AclOperation`, `acl.AclPermissionType`.
 _TYPES: Final = {2: "TOPIC", 3: "GROUP", 4: "CLUSTER", 5: "TRANSACTIONAL_ID", 6: "DELEGATION_TOKEN", 7: "USER"}
@@ -39,7 +37,7 @@ _AGAIN: Final = frozenset({codes.NOT_CONTROLLER, codes.REQUEST_TIMED_OUT})
 _PERMISSIONS: Final = {2: "DENY", 3: "ALLOW"}
 
 
-async def describe_acls(cluster: Cluster, *, timeout_s: float = _PATIENCE_S) -> frozenset[Acl] | None:
+async def describe_acls(cluster: Cluster, *, timeout_s: float = PATIENCE_S) -> frozenset[Acl] | None:
     """Return all ACLs of a cluster; None where it has no authorizer, so that nobody's rights are checked.
 
     What only a newer Kafka knows is named `UNKNOWN_` with its number. Raises AuthorizationFailed without DESCRIBE on
@@ -55,7 +53,7 @@ async def describe_acls(cluster: Cluster, *, timeout_s: float = _PATIENCE_S) -> 
         permission_type=_ANY,
     )
     what = f"The ACLs of the {cluster} could not be read"
-    response: DescribeAclsResponse = await _ask(cluster, request, what, controller=False, timeout_s=timeout_s)
+    response: DescribeAclsResponse = await ask(cluster, request, node=None, timeout_s=timeout_s, lane=ADMIN_LANE)
     if response.error_code == codes.SECURITY_DISABLED:
         return None
     _check(response.error_code, what, response.error_message, "DESCRIBE")
@@ -75,7 +73,7 @@ async def describe_acls(cluster: Cluster, *, timeout_s: float = _PATIENCE_S) -> 
 
 
 async def topic_rights(
-    cluster: Cluster, topics: Collection[str], *, timeout_s: float = _PATIENCE_S
+    cluster: Cluster, topics: Collection[str], *, timeout_s: float = PATIENCE_S
 ) -> dict[str, frozenset[str]]:
     """Return what this client may do on each topic, e.g. READ, WRITE; nothing for one that it may not describe.
 
@@ -87,15 +85,14 @@ async def topic_rights(
         allow_auto_topic_creation=False,
         include_topic_authorized_operations=True,
     )
-    what = f"The rights on topics of the {cluster} could not be read"
-    response: MetadataResponse = await _ask(cluster, request, what, controller=False, timeout_s=timeout_s)
+    response: MetadataResponse = await ask(cluster, request, node=None, timeout_s=timeout_s, lane=ADMIN_LANE)
     rights = {told.name or "": _operations(told.authorized_operations) for told in response.topics}
     hidden = {told.name for told in response.topics if told.error_code == codes.TOPIC_AUTHORIZATION_FAILED}
     return {name: some for name, some in rights.items() if some or name in hidden}
 
 
 async def create_acls(
-    cluster: Cluster, acls: Collection[Acl], *, timeout_s: float = _PATIENCE_S
+    cluster: Cluster, acls: Collection[Acl], *, timeout_s: float = PATIENCE_S
 ) -> dict[Acl, TwinlogError]:
     """Make ACLs; returns those that were refused, with the reason.
 
@@ -103,50 +100,24 @@ async def create_acls(
     (SECURITY_DISABLED) where there is no authorizer.
     """
     kind, failed = CreateAclsRequest.AclCreation, dict[Acl, TwinlogError]()
+    what = f"ACLs could not be made on the {cluster}"
     for some in _slices(acls):
-        entries = [
-            kind(
-                resource_type=_number(_TYPES, acl.resource_type),
-                resource_name=acl.name,
-                resource_pattern_type=_number(_PATTERNS, acl.pattern),
-                principal=acl.principal,
-                host=acl.host,
-                operation=_number(_OPERATIONS, acl.operation),
-                permission_type=_number(_PERMISSIONS, acl.permission),
-            )
-            for acl in some
-        ]
-        what = f"ACLs could not be made on the {cluster}"
-        response: CreateAclsResponse = await _ask(
-            cluster, CreateAclsRequest(creations=entries), what, controller=True, timeout_s=timeout_s
-        )
+        request = CreateAclsRequest(creations=[kind(**_fields(acl)) for acl in some])
+        response: CreateAclsResponse = await _change(cluster, request, what, timeout_s)
         told = zip(some, response.results, strict=True)
         failed |= _refused(((acl, one.error_code, one.error_message) for acl, one in told), "made", cluster)
     return failed
 
 
 async def delete_acls(
-    cluster: Cluster, acls: Collection[Acl], *, timeout_s: float = _PATIENCE_S
+    cluster: Cluster, acls: Collection[Acl], *, timeout_s: float = PATIENCE_S
 ) -> dict[Acl, TwinlogError]:
     """Delete exactly these ACLs; returns those that could not be deleted, with the reason. Raises as `create_acls`."""
     kind, failed = DeleteAclsRequest.DeleteAclsFilter, dict[Acl, TwinlogError]()
+    what = f"ACLs could not be deleted on the {cluster}"
     for some in _slices(acls):
-        filters = [
-            kind(
-                resource_type_filter=_number(_TYPES, acl.resource_type),
-                resource_name_filter=acl.name,
-                pattern_type_filter=_number(_PATTERNS, acl.pattern),
-                principal_filter=acl.principal,
-                host_filter=acl.host,
-                operation=_number(_OPERATIONS, acl.operation),
-                permission_type=_number(_PERMISSIONS, acl.permission),
-            )
-            for acl in some
-        ]
-        what = f"ACLs could not be deleted on the {cluster}"
-        response: DeleteAclsResponse = await _ask(
-            cluster, DeleteAclsRequest(filters=filters), what, controller=True, timeout_s=timeout_s
-        )
+        request = DeleteAclsRequest(filters=[kind(**_fields(acl, "_filter")) for acl in some])
+        response: DeleteAclsResponse = await _change(cluster, request, what, timeout_s)
         told = ((acl, *_worst(one)) for acl, one in zip(some, response.filter_results, strict=True))
         failed |= _refused(told, "deleted", cluster)
     return failed
@@ -173,36 +144,28 @@ def _refused(told: Iterable[tuple[Acl, int, str | None]], verb: str, cluster: Cl
     return failed
 
 
-async def _ask(cluster: Cluster, request: Message, what: str, *, controller: bool, timeout_s: float) -> Message:
-    """Send until the answer is final; what changes something is for the controller (KRaft: any broker forwards)."""
-    attempts = Attempts(timeout_s)
-    while True:
-        try:
-            response = await cluster.call(
-                request,
-                node=Cluster.CONTROLLER if controller else None,
-                timeout_s=attempts.share_s(timeout_s) + ANSWER_SLACK_S,
-                lane=ADMIN_LANE,
-            )
-            again = _codes_of(response) & _AGAIN
-            if not again:
-                return response
-            code = min(again)
-            name = codes.code_name(code)
-            reason: TwinlogError = BrokerError(f"{what} within {timeout_s:g} s ({name}).", code=code, name=name)
-        except RetryLater as lost:
-            reason = lost
-        if not await attempts.again():
-            raise reason
-        if controller:
-            await cluster.topics([], timeout_s=attempts.share_s(timeout_s))
+async def _change(cluster: Cluster, request: Message, what: str, timeout_s: float) -> Message:
+    """Send to the controller until the answer is final."""
+    response = await ask_controller(cluster, request, timeout_s=timeout_s, again=_AGAIN, harmless=True)
+    unsettled = codes_of(response) & _AGAIN
+    if unsettled:
+        name = codes.code_name(code := min(unsettled))
+        raise BrokerError(f"{what} within {timeout_s:g} s ({name}).", code=code, name=name)
+    return response
 
 
-def _codes_of(response: Message) -> set[int]:
-    found = {getattr(response, "error_code", codes.NONE)}
-    for name in ("results", "filter_results"):
-        found |= {entry.error_code for entry in getattr(response, name, None) or ()}
-    return found
+def _fields(acl: Acl, suffix: str = "") -> dict[str, Any]:
+    """An ACL in the names of an entry, or with `_filter` behind them those of a filter that matches it alone."""
+    pattern = f"pattern_type{suffix}" if suffix else "resource_pattern_type"
+    return {
+        f"resource_type{suffix}": _number(_TYPES, acl.resource_type),
+        f"resource_name{suffix}": acl.name,
+        pattern: _number(_PATTERNS, acl.pattern),
+        f"principal{suffix}": acl.principal,
+        f"host{suffix}": acl.host,
+        "operation": _number(_OPERATIONS, acl.operation),
+        "permission_type": _number(_PERMISSIONS, acl.permission),
+    }
 
 
 def _check(code: int, what: str, detail: str | None, right: str) -> None:

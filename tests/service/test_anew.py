@@ -1,0 +1,268 @@
+"""A topic made anew by the coordinator: when that is begun, and what stops it before anything is deleted."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from twinlog.admin.results import StartMirrorTopicsResult
+from twinlog.config.mirror import MirrorConfig
+from twinlog.control.anew import Anew
+from twinlog.control.image import Image
+from twinlog.control.lifecycle import DesiredState, PartitionState
+from twinlog.control.records import NEVER_RETRY, MirrorRecord, PartitionRecord, TopicRecord
+from twinlog.errors import AuthorizationFailed, BrokerError, InvalidRequest, UnknownTopicOrPartition
+from twinlog.names import TopicPartition
+from twinlog.relay.decide import TRUNCATED
+from twinlog.service import anew as module
+from twinlog.service.anew import Renewal
+from twinlog.sync.topics import Span
+from twinlog.wire.cluster import PartitionInfo, TopicInfo
+from twinlog.wire.ops import ConfigEntry
+
+SOURCE, OLD, NEW, OTHER = (UUID(int=n) for n in (1, 2, 3, 4))
+THERE, HERE = "source", "destination"
+CONFIGS = {"bootstrap.servers": "a:1", "mirror.support.unclean.leader.election": "t"}
+MIRROR = MirrorRecord("m", CONFIGS, "S")
+TOPIC = TopicRecord("m", "t", DesiredState.MIRRORING, SOURCE, OLD, 2)
+
+
+def info(topic_id: UUID) -> TopicInfo:
+    """A topic of two partitions with two replicas."""
+    return TopicInfo("t", topic_id, 0, False, dict.fromkeys(range(2), PartitionInfo(1, 0, (1, 2), (1, 2), 0)))
+
+
+class _Bench:
+    """A topic one of whose partitions has failed; both clusters are played, and so are the other workers."""
+
+    def __init__(self) -> None:
+        self.topics = {THERE: info(SOURCE), HERE: info(OLD)}
+        self.unreadable: set[str] = set()
+        self.full: set[UUID] = {OLD, SOURCE}
+        self.deleted: list[UUID] = []
+        self.started: list[Any] = []
+        self.refuses: Exception | None = None
+        self.workers_live = True
+        self.image = Image([MIRROR, TOPIC])
+        self.partition(0, PartitionState.FAILED, error=f"t-0: {TRUNCATED}: at 5", retry_attempt=NEVER_RETRY)
+        self.partition(1, PartitionState.MIRRORING)
+        self.cluster: Any = HERE
+        self.renewal = Renewal(self, self.image)  # type: ignore[arg-type]  # played
+
+    def partition(self, number: int, state: PartitionState, **more: Any) -> None:
+        """Store a partition's state."""
+        record = PartitionRecord("m", "t", number, state, source_topic_id=SOURCE, destination_topic_id=OLD)
+        self.image.apply(replace(record, **more))
+
+    @property
+    def record(self) -> TopicRecord:
+        """The topic's record."""
+        record = self.image.topic("m", "t")
+        assert record is not None
+        return record
+
+    async def refresh(self, **configs: str) -> str:
+        """What the coordinator does."""
+        config = MirrorConfig.from_properties({**CONFIGS, **configs}, "test")
+        source: Any = THERE
+        return await self.renewal.run(MIRROR, config, source)
+
+    # What is played
+
+    async def read_topics(self, cluster: str, _names: Any) -> Any:
+        """As `sync.topics`."""
+        found = self.topics.get(cluster)
+        return ({} if found is None else {"t": found}), {}
+
+    async def spans(self, cluster: str, topics: list[TopicInfo]) -> Mapping[TopicPartition, Span]:
+        """As `sync.topics`."""
+        end = 9 if topics[0].id in self.full else 0
+        return {TopicPartition("t", n): Span(0, end) for n in range(1 if cluster in self.unreadable else 2)}
+
+    async def read_current(self, _cluster: Any, _topic: str) -> Mapping[str, ConfigEntry]:
+        """As `sync.configs`."""
+        return {
+            name: ConfigEntry(name, value, source, sensitive=False, read_only=False)
+            for name, value, source in (
+                ("segment.bytes", "7", "DYNAMIC_TOPIC_CONFIG"),
+                ("segment.ms", "1", "DYNAMIC_TOPIC_CONFIG"),
+                ("flush.ms", "9", "DEFAULT_CONFIG"),
+            )
+        }
+
+    async def change(self, _cluster: Any, _log: Any, handler: Callable[[Image], Any]) -> Any:
+        """Commit, and let the workers end what is to be at rest."""
+        handled = handler(self.image)
+        for change in handled.records:
+            self.image.apply(change)
+        if self.record.desired is DesiredState.PAUSED and self.workers_live:
+            for number in range(2):
+                self.partition(number, PartitionState.PAUSED)
+        return handled.reply
+
+    async def load(self, _log: Any) -> Image:
+        """As the state is."""
+        return self.image
+
+    async def delete_topic_by_id(self, _cluster: Any, _name: str, topic_id: UUID) -> None:
+        """As `wire.ops_delete`."""
+        if self.refuses is not None:
+            raise self.refuses
+        self.deleted.append(topic_id)
+        del self.topics[HERE]
+
+    async def wait_gone(self, *_: Any) -> None:
+        """It is gone."""
+
+    async def start_topics(self, _cluster: Any, _log: Any, request: Any, **_: Any) -> Any:
+        """As the command does."""
+        self.started.append(request)
+        return StartMirrorTopicsResult("m", started=("t",))
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> _Bench:
+    """A played surrounding."""
+    bench = _Bench()
+    for name in ("read_topics", "spans", "read_current", "delete_topic_by_id", "wait_gone", "start_topics"):
+        monkeypatch.setattr(module, name, getattr(bench, name))
+    monkeypatch.setattr(module.admin_state, "change", bench.change)
+    monkeypatch.setattr(module.admin_state, "load", bench.load)
+    monkeypatch.setattr(module, "ALL_KNOW_S", 0.0)
+    monkeypatch.setattr(module, "REST_WITHIN_S", 0.3)
+    return bench
+
+
+async def test_it_is_deleted_and_started_with_what_it_had(bench: _Bench) -> None:
+    """Its replicas and its own configs; the patterns of the mirror stay as they are."""
+    assert await bench.refresh() == ""
+    assert bench.deleted == [OLD]
+    (request,) = bench.started
+    assert (request.discovered, request.replication_factor, request.include) == (frozenset({"t"}), 2, ("t",))
+    assert request.anew.configs == {"segment.bytes": "7", "segment.ms": "1"}
+
+
+async def test_what_a_first_copy_has_set_for_itself_is_not_taken_over(bench: _Bench) -> None:
+    """It would be put back by that copy, which is gone by then."""
+    bench.partition(1, PartitionState.MIRRORING, configs_before="{}")
+    await bench.refresh()
+    assert bench.started[0].anew.configs == {"segment.bytes": "7"}
+
+
+async def test_nothing_is_done_where_the_mirror_does_not_say_so(bench: _Bench) -> None:
+    """Or not of this topic, or where something else has failed."""
+    for configs in ({"mirror.support.unclean.leader.election": text} for text in ("false", "u.*")):
+        assert await bench.refresh(**configs) == ""
+    bench.partition(0, PartitionState.FAILED, error="something else", retry_attempt=NEVER_RETRY)
+    assert await bench.refresh() == ""
+    assert (bench.deleted, bench.record) == ([], TOPIC)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda bench: bench.topics.pop(THERE), "not there at the source"),
+        (lambda bench: bench.topics.update({THERE: info(OTHER)}), "not there at the source"),
+        (lambda bench: bench.unreadable.add(THERE), "cannot be read now"),
+        (lambda bench: bench.topics.pop(HERE), "not there at the destination"),
+        (lambda bench: bench.topics.update({HERE: info(OTHER)}), "another one at the destination"),
+    ],
+)
+async def test_nothing_is_begun_unless_both_topics_are_well(
+    bench: _Bench, spoil: Callable[[_Bench], object], said: str
+) -> None:
+    """The copy that is there stays what it is; a later refresh tries again."""
+    spoil(bench)
+    assert said in await bench.refresh()
+    assert (bench.deleted, bench.record) == ([], TOPIC)
+    assert said in await bench.refresh()
+
+
+async def test_nothing_is_deleted_before_every_partition_has_ended(bench: _Bench) -> None:
+    """A later refresh goes on, also that of another worker, and also once the config says no more so."""
+    bench.workers_live = False
+    assert "have not ended yet" in await bench.refresh()
+    assert bench.deleted == []
+    for number in range(2):
+        bench.partition(number, PartitionState.PAUSED)
+    bench.renewal = Renewal(bench, bench.image)  # type: ignore[arg-type]  # played
+    assert await bench.refresh(**{"mirror.support.unclean.leader.election": "false"}) == ""
+    assert bench.deleted == [OLD]
+
+
+async def test_what_an_operator_took_back_meanwhile_is_left_alone(bench: _Bench) -> None:
+    """Seen in the state itself, whatever the followed image says."""
+    bench.workers_live = False
+    await bench.refresh()
+    for number in range(2):
+        bench.partition(number, PartitionState.PAUSED)
+    taken_back = Image([MIRROR, replace(bench.record, anew="")])
+
+    async def load(_log: Any) -> Image:
+        return taken_back
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module.admin_state, "load", load)
+        assert "changed by a command" in await bench.refresh()
+    assert (bench.deleted, bench.started) == ([], [])
+
+
+async def test_a_worker_that_died_behind_the_delete_or_the_creation_is_no_harm(bench: _Bench) -> None:
+    """The next one creates, or takes what is there and holds nothing; what holds something is somebody else's."""
+    bench.workers_live = False
+    await bench.refresh()
+    for number in range(2):
+        bench.partition(number, PartitionState.PAUSED)
+    del bench.topics[HERE]
+    assert await bench.refresh() == ""
+    bench.topics[HERE] = info(NEW)
+    assert await bench.refresh() == ""
+    assert len(bench.started) == 2
+    bench.full.add(NEW)
+    assert "holds records" in await bench.refresh()
+    assert (len(bench.started), bench.deleted) == (2, [])
+
+
+@pytest.mark.parametrize(
+    "refusal", [AuthorizationFailed("no."), BrokerError("no.", code=73, name="TOPIC_DELETION_DISABLED")]
+)
+async def test_where_the_brokers_refuse_to_delete_the_mirror_goes_on_as_before(
+    bench: _Bench, refusal: Exception
+) -> None:
+    """The other partitions must not stand still for it."""
+    bench.refuses = refusal
+    assert "The right needed at the destination is DELETE on topic 't'" in await bench.refresh()
+    assert (bench.record, bench.started) == (TOPIC, [])
+    assert await bench.refresh() == ""
+
+
+async def test_trouble_that_passes_is_no_refusal(bench: _Bench) -> None:
+    """It is tried again by the next refresh; and another worker may have been quicker."""
+    bench.refuses = BrokerError("later.", code=7, name="REQUEST_TIMED_OUT")
+    assert "later." in await bench.refresh()
+    assert bench.record.desired is DesiredState.PAUSED
+    bench.refuses = UnknownTopicOrPartition("gone.")
+    assert await bench.refresh() == ""
+    assert len(bench.started) == 1
+
+
+async def test_a_start_that_is_refused_is_told(bench: _Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For example where creating the topic is not allowed; each refresh tries again."""
+
+    async def refused(*_: Any, **__: Any) -> Any:
+        return StartMirrorTopicsResult("m", failed={"t": InvalidRequest("not allowed.")})
+
+    monkeypatch.setattr(module, "start_topics", refused)
+    assert await bench.refresh() == "t is not made anew: not allowed."
+    assert Anew.read(bench.record.anew).replication_factor == 2
+
+
+async def test_a_destination_that_is_slow_between_look_and_delete_is_left_alone(
+    bench: _Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was judged may be otherwise by then."""
+    monkeypatch.setattr(module, "FRESH_FOR_S", -1.0)
+    assert "too slow just now" in await bench.refresh()
+    assert bench.deleted == []
