@@ -22,16 +22,16 @@ def run(capsys: pytest.CaptureFixture[str], error: BaseException | None, **optio
             raise error
         return 7
 
-    settings: dict[str, Any] = {"prefix": "Error: ", "usage": lambda: "usage: x\n", "verbose": False} | options
+    settings: dict[str, Any] = {"prefix": "Error: ", "program": "x", "verbose": False} | options
     code = guarded(command, **settings)
     return code, capsys.readouterr().err
 
 
 def test_each_ending_has_its_code_and_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    """The command's own code; usage and sentence; the error's sentence; 130 for Ctrl-C."""
+    """The command's own code; the sentence and where the flags are told; the error's sentence; 130 for Ctrl-C."""
     assert run(capsys, None) == (7, "")
-    assert run(capsys, UsageError("Wrong.")) == (1, "usage: x\nWrong.\n")
-    assert run(capsys, UsageError("Wrong.", usage="usage: x y\n")) == (1, "usage: x y\nWrong.\n")
+    assert run(capsys, UsageError("Wrong.")) == (1, "Wrong.\nx --help shows the flags.\n")
+    assert run(capsys, UsageError("Wrong.", program="x y")) == (1, "Wrong.\nx y --help shows the flags.\n")
     assert run(capsys, BadInput("Bad.")) == (1, "Error: Bad.\n")
     assert run(capsys, BadInput("Bad."), failure=2) == (2, "Error: Bad.\n")
     assert run(capsys, KeyboardInterrupt()) == (130, "")
@@ -50,7 +50,7 @@ def test_a_reader_that_has_gone_ends_a_command_quietly(monkeypatch: pytest.Monke
     """As with `| head`: nothing on stderr, nothing left to be flushed."""
     with (tmp_path / "out").open("w") as out:
         monkeypatch.setattr(sys, "stdout", out)
-        assert guarded(_gone, prefix="", usage=str, verbose=False) == 1
+        assert guarded(_gone, prefix="", program="x", verbose=False) == 1
         assert os.path.samestat(os.fstat(out.fileno()), Path(os.devnull).stat())
 
 
@@ -66,13 +66,37 @@ def test_seconds_are_bounded(text: str) -> None:
     assert seconds("0.5") == 0.5
 
 
-def test_a_parser_raises_and_knows_its_usage() -> None:
-    """No exit code 2, no abbreviations."""
+STRAY = "a list has commas without blanks, and what a shell would expand stands in quotes"
+
+
+def parser() -> Parser:
+    """A program with a flag of its own and a subcommand with another, which it needs."""
     parser = Parser(prog="x")
     parser.add_argument("--long-flag", action="store_true")
-    with pytest.raises(UsageError, match="Unrecognized arguments: --long") as refused:
-        parser.parse_args(["--long"])
-    assert refused.value.usage.startswith("usage: x")
+    commands = parser.add_subparsers(parser_class=Parser)
+    commands.add_parser("run").add_argument("--topic", required=True)
+    return parser
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence", "program"),
+    [
+        (["--lo"], "Unrecognized arguments: --lo", "x"),
+        (["--long-flags"], "Unrecognized arguments: --long-flags; perhaps --long-flag was meant", "x"),
+        (["run", "--topc=t"], "Unrecognized arguments: --topc=t; perhaps --topic was meant", "x run"),
+        (["run", "--frobnicate", "1"], "Unrecognized arguments: --frobnicate", "x run"),
+        (["run", "--long-flag"], "Unrecognized arguments: --long-flag", "x run"),
+        (["run"], "The following arguments are required: --topic", "x run"),
+        (["run", "--topic", "a,", "b"], f"Unrecognized arguments: b; {STRAY}", "x run"),
+    ],
+)
+def test_a_flag_that_does_not_exist_is_named_with_the_one_that_was_meant(
+    words: list[str], sentence: str, program: str
+) -> None:
+    """No exit code 2, no abbreviations; a subcommand guesses among its own flags, before it misses one."""
+    with pytest.raises(UsageError) as refused:
+        parser().parse_args(words)
+    assert (str(refused.value), refused.value.program) == (sentence, program)
 
 
 def test_version_is_printed_and_ends_with_0(capsys: pytest.CaptureFixture[str]) -> None:

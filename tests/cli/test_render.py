@@ -6,7 +6,10 @@ from tests.admin.rows import row
 
 from twinlog.cli import render
 from twinlog.control.describe import MirrorListing
+from twinlog.control.image import Image
 from twinlog.control.lifecycle import PartitionState
+from twinlog.control.mirror_configs import describe_configs
+from twinlog.control.records import MirrorRecord
 
 
 def test_list_columns_stand_at_their_widths() -> None:
@@ -76,3 +79,26 @@ def test_a_set_of_names_looks_as_javas() -> None:
     assert render.names([]) == "[]"
     assert render.names(["c", "b", "a"], most=2) == "[a, b] and 1 more"
     assert render.names(["b", "a"], most=2) == "[a, b]"
+
+
+def test_configs_are_two_tables_that_shorten_nothing() -> None:
+    """Keys with their values, then patterns with what each refresh does; what a terminal would obey is escaped."""
+    long, secret = ",".join(f"host-{number}:9092" for number in range(40)), "ssl.key.password"
+    configs = {"bootstrap.servers": long, secret: "hush", "mirror.topics.include": "a\x1b.*"}
+    (described,) = mirrors = describe_configs(Image([MirrorRecord("m", configs, "S")]))
+    text = render.configs_text(mirrors)
+    first, second = text.split("\n\n")
+    assert first.splitlines()[0].split() == ["MIRROR", "KEY", "SET-BY", "VALUE"]
+    assert ["m", "bootstrap.servers", "mirror", long] in [line.split() for line in first.splitlines()]
+    assert ["m", secret, "mirror", "[hidden]"] in [line.split() for line in first.splitlines()]
+    assert ["m", "mirror.topics.exclude", "default", "__.*"] in [line.split() for line in first.splitlines()]
+    assert second.splitlines()[0].split() == ["MIRROR", "LIST", "SET-BY", "TOPICS", "PATTERN", "AT-EACH-REFRESH"]
+    assert second.splitlines()[1].split()[:5] == ["m", "include", "mirror", "0", "a\\x1b.*"]
+    assert render.configs_text(()) == "No mirrors found"
+    (told,) = json.loads(render.configs_json(mirrors))
+    assert (told["mirror"], told["sourceClusterId"], len(told["configs"])) == ("m", "S", len(described.configs))
+    assert {"name": secret, "value": None, "isDefault": False, "isSensitive": True} in told["configs"]
+    assert [(p["pattern"], p["list"], p["topics"]) for p in told["patterns"]] == [
+        ("a\x1b.*", "include", []),
+        ("__.*", "exclude", []),
+    ]

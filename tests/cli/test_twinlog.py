@@ -45,7 +45,12 @@ def test_worker_runs_with_the_settings_given(workers: list[tuple[Any, bool]], tm
         (["worker", "--bootstrap-server", "nowhere"], 1, "Error: 'nowhere' has no port"),
         (["frobnicate"], 1, "invalid choice: 'frobnicate'"),
         (["--verbose"], 1, "Unrecognized arguments: --verbose"),
-        (["verify", "--frobnicate"], 2, "usage: twinlog verify"),
+        (
+            ["verify", "--frobnicate"],
+            2,
+            "Unrecognized arguments: --frobnicate\ntwinlog verify --help shows the flags.\n",
+        ),
+        (["salvage", "--save", "d"], 1, "--save needs --bootstrap-server, --topic and --from\ntwinlog salvage --help"),
     ],
 )
 def test_mistakes_are_answered_with_a_sentence(

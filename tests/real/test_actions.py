@@ -61,7 +61,8 @@ def test_without_a_worker_commands_are_recorded_and_say_what_is_missing(
     assert still == f"Mirror '{mirror}' still has active or paused topic '{topic}'"
     out = commands.done("--resume", *on_topic)
     assert out == f"Resumed mirroring for 1 topic(s) in mirror {mirror}: [{topic}]\n"
-    assert "Left as they are, without a FAILED partition" in commands("--recover", *on_topic).err
+    left = f"Left as they are, without a FAILED partition: [{topic}]\n"
+    assert commands.done("--recover", *on_topic) == left
     said = commands("--stop", *on_topic)
     assert (said.code, "the stop is only recorded" in said.err) == (0, True)
     assert "STOPPED, not PAUSED; start it with --start" in commands.failure("--resume", *on_topic)
@@ -77,6 +78,8 @@ def test_configs_are_altered_and_what_is_wrong_is_refused(commands: Commands) ->
     assert commands.done(*alter, "--config", f"{RETRIES}=3,mirror.topics.exclude=[a,b]") == f"Altered mirror {mirror}\n"
     configs = commands.state()[0][mirror].configs
     assert (configs[RETRIES], configs["mirror.topics.exclude"]) == ("3", "a,b")
+    unchanged = commands.done(*alter, "--config", f"{RETRIES}=3")
+    assert unchanged == f"Nothing to alter in mirror {mirror}: its configs are so already\n"
     commands.done(*alter, "--delete-config", RETRIES)
     assert RETRIES not in commands.state()[0][mirror].configs
     assert "no.such.key" in commands.failure(*alter, "--config", "no.such.key=1")
@@ -89,15 +92,26 @@ def test_a_dry_run_tells_what_would_be_done_and_changes_nothing(
     """On every action that changes something, with the exit code that the action would have."""
     mirror = started(commands, source, topic)
     source.create_topic(f"{topic}-new")
-    commands.done("--stop", "--topics", "nothing-.*", "--mirror", mirror)
+    out = commands.done("--stop", "--topics", "nothing-.*", "--mirror", mirror)
+    assert out.startswith(f"Saved as exclude pattern(s) of mirror {mirror}, so that no topic that matches is started: ")
     file = commands.file(f"bootstrap.servers={source.bootstrap}")
     on_topic = ("--topics", topic, "--mirror", mirror)
     before = commands.state()
     expected = {
         ("--create", "--mirror", f"{mirror}-2", "--mirror-config", file): f"Would create mirror {mirror}-2 of source "
         f"cluster {source.cluster_id}\n",
-        ("--start", "--topics", f"{topic}-new", "--mirror", mirror): f"Would start: {topic}-new\n",
-        ("--stop", *on_topic): f"Would stop: {topic}\n",
+        (
+            "--start",
+            "--topics",
+            f"{topic}-new,later",
+            "--exclude",
+            "no",
+            "--mirror",
+            mirror,
+        ): f"Would start: {topic}-new\nWould save include pattern: {topic}-new\nWould save include pattern: later\n"
+        "Would save exclude pattern: no\nWould leave, not at the source: later\n",
+        ("--stop", *on_topic): f"Would stop: {topic}\nWould take back include pattern: {topic}\n",
+        ("--stop", "--topics", "no.*", "--mirror", mirror): "Would save exclude pattern: no.*\n",
         ("--pause", *on_topic): f"Would pause: {topic}\n",
         ("--resume", *on_topic): f"Would leave, not PAUSED: {topic}\n",
         ("--recover", *on_topic): f"Would leave, without a FAILED partition: {topic}\n",

@@ -102,8 +102,7 @@ def test_start_stop_and_start_again_keep_the_destination_topic(
     assert out.splitlines()[0] == f"Stopped mirroring for topics [{topic}] in mirror {mirror}"
     assert commands.done(*start).startswith("Started 1 mirror topic(s)")
     said = commands(*start)
-    assert (said.code, said.out) == (0, f"Started 1 mirror topic(s) in mirror {mirror}: [{topic}]\n")
-    assert "Already mirroring" in said.err
+    assert (said.code, said.out, said.err) == (0, f"Already mirroring in mirror {mirror}: [{topic}]\n", "")
     assert topic_info(here, topic).id == made
     commands.done("--stop", "--topics", ".*", "--mirror", mirror)
     assert worker.alive
@@ -124,6 +123,50 @@ def test_patterns_choose_source_topics_and_what_is_not_there_is_remembered(
     configs = commands.state()[0][mirror].configs
     assert configs["mirror.topics.include"] == f"{topic}-.*,__consumer.*,{topic}-later"
     assert configs["mirror.topics.exclude"] == "__.*,.*-not"
+
+
+def test_a_typo_is_told_at_once_shown_with_the_configs_and_taken_back(
+    commands: Commands, source: LocalKafka, topic: str
+) -> None:
+    """A start names what it kept in vain, `--describe --configs` shows it without a worker, and a stop forgets it."""
+    source.create_topic(topic)
+    mirror, typo = commands.mirror(mirror_failed_retry_max_attempts="3"), f"{topic}-tpyo"
+    start = ("--start", "--mirror", mirror, "--topics", f"{topic},{typo},{typo}-.*")
+    said = commands(*start)
+    assert (said.code, said.out) == (0, f"Started 1 mirror topic(s) in mirror {mirror}: [{topic}]\n")
+    assert f"Nothing at the source matches yet: [{typo}, {typo}-.*]" in said.err
+
+    chosen = rows(commands.done("--describe", "--topics", f"{topic}.*,other"))
+    assert [row[:3] for row in chosen] == [[mirror, "..." + topic[-37:] if len(topic) > 40 else topic, "0"]]
+
+    configs = ("--describe", "--configs", "--mirror", mirror)
+    (told,) = json.loads(commands.done(*configs, "--json"))
+    assert (told["mirror"], told["sourceClusterId"]) == (mirror, source.cluster_id)
+    values = {config["name"]: (config["value"], config["isDefault"]) for config in told["configs"]}
+    assert values["bootstrap.servers"] == (source.bootstrap, False)
+    assert values["mirror.failed.retry.max.attempts"] == ("3", False)
+    assert values["mirror.acls.sync.mode"] == ("additive", True)
+    found = [(p["list"], p["pattern"], p["topics"]) for p in told["patterns"]]
+    assert found == [
+        ("include", topic, [topic]),
+        ("include", typo, []),
+        ("include", f"{typo}-.*", []),
+        ("exclude", "__.*", []),
+    ]
+    text = commands.done(*configs)
+    assert [mirror, "mirror.failed.retry.max.attempts", "mirror", "3"] in rows(text)
+    assert any(row[:5] == [mirror, "include", "mirror", "0", typo] and "waited" in row[5] for row in rows(text))
+
+    stop = ("--stop", "--mirror", mirror, "--topics", f"{typo},{typo}-.*")
+    assert commands.done(*stop, "--dry-run").splitlines() == [
+        f"Would take back include pattern: {typo}",
+        f"Would take back include pattern: {typo}-.*",
+    ]
+    said = commands(*stop)
+    taken = f"Taken back from the include patterns of mirror {mirror}: [{typo}, {typo}-.*]\n"
+    assert (said.code, said.out, said.err) == (0, taken, "")
+    assert typo not in commands.done(*configs)
+    assert commands.failure("--describe", "--configs", "--mirror", "nope") == "Mirror 'nope' not found"
 
 
 def test_the_destination_topic_gets_the_sources_configs_and_what_a_twin_needs(
@@ -185,6 +228,8 @@ def test_looking_creates_nothing(
     assert commands.done("--describe", "--json") == "[]"
     assert commands.done("--list", "--json") == "[]"
     assert commands.done("--describe", "--failed") == "No failed partitions found\n"
+    assert commands.done("--describe", "--configs") == "No mirrors found\n"
+    assert commands.done("--describe", "--configs", "--json") == "[]\n"
     commands.failure("--start", "--mirror", "m", "--topics", "t")
     commands.failure("--stop", "--mirror", "m", "--topics", "t")
     own = commands.file(f"bootstrap.servers={without_mirrors.bootstrap}")
@@ -205,11 +250,13 @@ def test_looking_creates_nothing(
         (("--stop", "--mirror", "m", "--topics", "t", "--exclude", "x"), "--exclude is only valid with --start"),
     ],
 )
-def test_a_wrong_command_line_is_answered_with_usage(commands: Commands, words: tuple[str, ...], sentence: str) -> None:
-    """Usage, then the sentence; exit code 1; nothing changed."""
-    said = commands.refused(*words)
-    assert said.startswith("usage: ")
-    assert sentence in said.splitlines()[-1]
+def test_a_wrong_command_line_is_answered_with_a_sentence(
+    commands: Commands, words: tuple[str, ...], sentence: str
+) -> None:
+    """The sentence, then where the flags are told; exit code 1; nothing changed."""
+    first, second = commands.refused(*words).splitlines()
+    assert first.startswith(sentence)
+    assert second.endswith(" --help shows the flags.")
 
 
 def test_what_is_wrong_in_a_mirrors_creation_is_refused(commands: Commands, source: LocalKafka) -> None:
@@ -310,12 +357,12 @@ def test_one_topic_that_is_refused_does_not_stop_another(
 ) -> None:
     """The good one is started, the bad one is named with its reason and not remembered, and the exit code is 1."""
     source.create_topic(f"{topic}-good")
-    source.create_topic(f"{topic}-bad", 2)
-    here.create_topic(f"{topic}-bad", 1)
+    source.create_topic(f"{topic}-bad", 1)
+    here.create_topic(f"{topic}-bad", 2)
     mirror = commands.mirror()
     said = commands("--start", "--mirror", mirror, "--topics", f"{topic}-good,{topic}-bad")
     assert (said.code, said.out) == (1, f"Started 1 mirror topic(s) in mirror {mirror}: [{topic}-good]\n")
-    assert f"Failed to start topic {topic}-bad: Topic '{topic}-bad' has 2 partitions at the source" in said.err
+    assert f"Failed to start topic {topic}-bad: Topic '{topic}-bad' has 1 partitions at the source" in said.err
     assert commands.state()[0][mirror].configs["mirror.topics.include"] == f"{topic}-good"
 
 

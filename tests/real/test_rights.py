@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
@@ -16,12 +17,15 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
-from tests.real.commanding import Commands
+from tests.real.commanding import Commands, on
 from tests.real.mirrored_logs import numbered, write, write_transaction
 
+from twinlog.cli import twinlog
+from twinlog.names import TopicPartition
 from twinlog.testing.checker import assert_identical
 from twinlog.testing.data import create_topic
 from twinlog.testing.kafka import Listener, LocalKafka
+from twinlog.wire.ops import delete_records
 
 LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 ALL, CREATE, DESCRIBE = AclOperation.ALL, AclOperation.CREATE, AclOperation.DESCRIBE
@@ -36,7 +40,7 @@ def guarded() -> Iterator[LocalKafka]:
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
         "sasl.enabled.mechanisms": "PLAIN",
-        "listener.name.sasl.plain.sasl.jaas.config": f'{LOGIN} user_worker="secret";',
+        "listener.name.sasl.plain.sasl.jaas.config": f'{LOGIN} user_worker="secret" user_reader="secret";',
     }
     with LocalKafka(config=config, listeners=[Listener("SASL", "SASL_PLAINTEXT")]) as kafka:
         grants = [(kind, name, ALL) for kind, name in BY_NAME.items()]
@@ -47,22 +51,27 @@ def guarded() -> Iterator[LocalKafka]:
         yield kafka
 
 
-def grant(kafka: LocalKafka, *grants: tuple[ResourceType, str, AclOperation]) -> None:
-    """Allow the worker's principal these operations."""
+def grant(kafka: LocalKafka, *grants: tuple[ResourceType, str, AclOperation], user: str = "worker") -> None:
+    """Allow the worker's principal, or another, these operations."""
     allow, literal = AclPermissionType.ALLOW, ResourcePatternType.LITERAL
-    acls = [AclBinding(kind, name, literal, "User:worker", "*", op, allow) for kind, name, op in grants]
+    acls = [AclBinding(kind, name, literal, f"User:{user}", "*", op, allow) for kind, name, op in grants]
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     for future in admin.create_acls(acls).values():
         future.result(WORKS_S)
 
 
+def login(folder: Path, user: str) -> str:
+    """A file of client properties with which one logs in as that user."""
+    config = folder / f"{user}.properties"
+    jaas = f'sasl.jaas.config={LOGIN} username="{user}" password="secret";'
+    config.write_text(f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n{jaas}\n")
+    return str(config)
+
+
 @contextmanager
 def worker(kafka: LocalKafka, folder: Path) -> Iterator[None]:
     """A worker that logs in as `worker`."""
-    config = folder / "worker.properties"
-    login = f'sasl.jaas.config={LOGIN} username="worker" password="secret";'
-    config.write_text(f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n{login}\n")
-    words = ["worker", "--bootstrap-server", kafka.bootstrap_of("SASL"), "--command-config", str(config)]
+    words = ["worker", "--bootstrap-server", kafka.bootstrap_of("SASL"), "--command-config", login(folder, "worker")]
     process = subprocess.Popen([sys.executable, "-m", "twinlog", *words], stderr=subprocess.DEVNULL)
     try:
         yield
@@ -108,3 +117,35 @@ def test_a_topic_that_needs_blanks_fails_before_its_first_one_and_names_the_righ
         until(lambda: "No failed" in commands.done("--describe", "--failed"), "it goes on by itself")
         until(lambda: commands.done("--describe", "--json").count('"lag":0') == 2, "both are level")
     assert assert_identical(source, guarded, blanks).source_records == 50
+
+
+def test_verify_says_so_where_the_mirrors_state_may_not_be_read(
+    guarded: LocalKafka, source: LocalKafka, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A log that begins later is then neither identical nor different; where nothing depends on it, nobody asks."""
+    Commands(guarded, source, tmp_path, capsys).mirror()
+    for kafka in (source, guarded):
+        kafka.create_topic(topic)
+        producer = Producer({"bootstrap.servers": kafka.bootstrap})
+        for number in range(10):
+            producer.produce(topic, b"%d" % number, partition=0, timestamp=1000)
+        assert producer.flush(WORKS_S) == 0
+    grant(guarded, (ResourceType.TOPIC, topic, AclOperation.READ), user="reader")
+    words = ["verify", "--topic", topic, "--source", source.bootstrap, "--destination", guarded.bootstrap_of("SASL")]
+    words += ["--destination-config", login(tmp_path, "reader")]
+
+    def said(*more: str) -> tuple[int, str]:
+        capsys.readouterr()
+        return twinlog.main([*words, *more]), capsys.readouterr().out
+
+    code, out = said()
+    assert (code, "Warning" in out) == (0, False), out
+    deleted = on(guarded, lambda cluster: delete_records(cluster, {TopicPartition(topic, 0): 4}))
+    assert [one.error for one in deleted.values()] == [0]
+    code, out = said()
+    assert code == 2, out
+    assert "Warning: whether the mirror was told to begin where the destination's logs do is not known" in out
+    assert "READ on topic __mirror_state" in out
+    assert "--from 0:4 if that was meant" in out
+    assert said("--from", "0:4")[0] == 0
+    assert said("--from", "0:3")[0] == 1

@@ -87,10 +87,12 @@ class Pair:
                 log.write(run)
             log.end = span
 
-    async def compare(self, *, sample: int | None = None, compacted: bool = False) -> PartitionReport:
+    async def compare(
+        self, *, sample: int | None = None, compacted: bool = False, start_in_doubt: bool = False
+    ) -> PartitionReport:
         """Compare them; the report of the partition."""
         self.manner = replace(self.manner, sample=sample, compacted=compacted)
-        report = PartitionReport(0, self.source.bounds, self.destination.bounds)
+        report = PartitionReport(0, self.source.bounds, self.destination.bounds, start_in_doubt=start_in_doubt)
         sides: Any = Sides(self.source, self.destination)  # type: ignore[arg-type] # fakes
         await Comparison(sides, WHERE, report, manner=self.manner, meter=self.meter).run()
         return report

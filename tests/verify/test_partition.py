@@ -100,6 +100,15 @@ async def test_log_starts_that_differ_are_named_once(pair: Any, log: Build) -> N
     assert (report.start, report.records, counts(report)) == (10, 30, {})
 
 
+async def test_a_start_in_doubt_is_a_note_and_no_difference(pair: Any, log: Build) -> None:
+    """Both starts are named; what both logs hold is compared all the same."""
+    pair.write(log(numbered(0, 40)), log(numbered(0, 40)), span=40)
+    pair.destination.start = 10
+    report = await pair.compare(start_in_doubt=True)
+    assert (report.outcome, report.differences, report.records) == (Outcome.NOT_COMPARED, [], 30)
+    assert report.notes[0].startswith("the log starts at 0 at the source and at 10 at the destination: rightly, if")
+
+
 async def test_nothing_but_blanks(pair: Any) -> None:
     """Two logs without a visible record are alike."""
     pair.source.end = pair.destination.end = 1000

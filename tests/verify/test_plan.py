@@ -52,6 +52,7 @@ def test_a_chosen_start_is_where_the_destination_should_begin() -> None:
     assert not list(bound_findings(source, Bounds(7, 9, 9), 7))
     assert not list(bound_findings(later, later, 7))
     (found,) = bound_findings(source, Bounds(8, 9, 9), 7)
+    assert not list(bound_findings(source, Bounds(8, 9, 9), start_in_doubt=True))
     assert "5 at the source, of which offset 7 was chosen to begin with, 8 at the destination" in found.text
 
 

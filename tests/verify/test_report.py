@@ -31,6 +31,19 @@ def test_trouble_outweighs_a_difference() -> None:
     assert Report("t", [], [Finding("partitions", "3 and 1")]).outcome is Outcome.DIFFERENT
 
 
+def test_a_start_in_doubt_is_no_result_unless_something_else_differs() -> None:
+    """What differs otherwise is different whatever the mirror was told; the warning stands before all findings."""
+    doubtful = part()
+    doubtful.start_in_doubt = True
+    report = Report("t", [doubtful], warnings=["its state could not be read"])
+    assert report.outcome is Outcome.NOT_COMPARED
+    assert as_text(report).splitlines()[2] == "  Warning: its state could not be read"
+    assert as_json(report)["warnings"] == ["its state could not be read"]
+    assert as_json(report)["partitions"][0]["start_in_doubt"] is True
+    doubtful.add(Difference(Kind.LOST, 3))
+    assert report.outcome is Outcome.DIFFERENT
+
+
 def test_the_first_differences_by_offset_are_listed() -> None:
     """Also when later ones are found first; those of the whole partition take no place of theirs."""
     report = part()

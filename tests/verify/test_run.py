@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from twinlog.config.client import ClientSettings
-from twinlog.errors import BadInput, Unreachable
+from twinlog.errors import AuthorizationFailed, BadInput, Unreachable
 from twinlog.names import TopicPartition
 from twinlog.verify import run
 from twinlog.verify.partition import Meter
@@ -141,6 +141,25 @@ async def test_a_chosen_start_is_asked_for_only_where_a_log_begins_later(bench: 
     report = await verify(question)
     assert asked == [("source", "destination", "orders")]
     assert [part.chosen_start for part in report.partitions] == [0, 5, 0, 0, 0]
+
+
+async def test_a_start_is_in_doubt_where_nobody_can_tell_whether_it_was_chosen(bench: Bench) -> None:
+    """A warning says why and what to give; where no log begins later it does not matter, and nobody asks."""
+
+    async def starts(_source: Any, _destination: Any, _topic: str) -> dict[int, int]:
+        raise AuthorizationFailed("No READ on the state.")
+
+    bench.partitions = {"source": range(1, 3), "destination": range(1, 3)}
+    question = replace(QUESTION, starts=starts)
+    report = await verify(question)
+    assert (report.warnings, report.outcome) == ([], Outcome.IDENTICAL)
+    bench.starts["destination"] = 5
+    report = await verify(question)
+    assert [part.start_in_doubt for part in report.partitions] == [True, True]
+    assert report.outcome is Outcome.NOT_COMPARED
+    (warning,) = report.warnings
+    assert "its state could not be read: No READ on the state." in warning
+    assert "--from 1:5,2:5 if that was meant" in warning
 
 
 def test_one_cluster_is_not_compared_with_itself() -> None:

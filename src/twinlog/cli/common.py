@@ -1,10 +1,11 @@
-"""What all commands share: parsers that answer a mistake with usage and a sentence, exit codes, settings."""
+"""What all commands share: parsers that answer a mistake with a sentence, exit codes, settings."""
 
 import argparse
 import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, NoReturn
 
 from twinlog.errors import BadInput, TwinlogError
@@ -14,16 +15,24 @@ if TYPE_CHECKING:
 
 SUCCESS, FAILURE, INTERRUPTED = 0, 1, 130
 TIMEOUT_S = 30.0
+CLOSE = 0.7
+"""How alike a flag must be to one that exists (difflib's ratio); below, a guess is more often wrong than right."""
+
+MOST_FLAG = 100
+
 # A day: far longer than anybody waits, and no number that a timer cannot take.
 MOST_TIMEOUT_S = 86_400.0
 
 
 class UsageError(BadInput):
-    """The command line itself is wrong: answered with usage (a subcommand's own, if given), then the sentence."""
+    """The command line itself is wrong: answered with the sentence, then with where the flags are told.
 
-    def __init__(self, message: str, *, usage: str = "") -> None:
+    `program`: which program's or subcommand's flags those are; "": those of the program that runs.
+    """
+
+    def __init__(self, message: str, *, program: str = "") -> None:
         super().__init__(message)
-        self.usage = usage
+        self.program = program
 
 
 class Parser(argparse.ArgumentParser):
@@ -34,7 +43,38 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise UsageError instead of exiting with 2."""
-        raise UsageError(f"{message[:1].upper()}{message[1:]}", usage=self.format_usage())
+        raise UsageError(f"{message[:1].upper()}{message[1:]}", program=self.prog)
+
+    def parse_known_args(  # type: ignore[override]  # of its overloads, the one that is used here
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Refuse what is not known here, where the flags that may have been meant are: a subcommand knows its own.
+
+        A flag that does not exist is named before one that is missing: the one may be meant for the other.
+        """
+        words = sys.argv[1:] if args is None else args
+        flags = [] if self._subparsers else [word for word in words if self._is_unknown_flag(word)]
+        if flags:
+            self._refuse(flags)
+        given, unknown = super().parse_known_args(words, namespace)
+        if unknown:
+            self._refuse(unknown)
+        return given, unknown
+
+    def _is_unknown_flag(self, word: str) -> bool:
+        return len(word) > len("--") and word.startswith("--") and _flag(word) not in self._option_string_actions
+
+    def _refuse(self, unknown: Sequence[str]) -> NoReturn:
+        first = _flag(unknown[0])
+        close = get_close_matches(first, self._option_string_actions, n=1, cutoff=CLOSE)
+        meant = "; a list has commas without blanks, and what a shell would expand stands in quotes"
+        if first.startswith("-"):
+            meant = f"; perhaps {close[0]} was meant" if close else ""
+        self.error(f"unrecognized arguments: {' '.join(unknown)}{meant}")
+
+
+def _flag(word: str) -> str:
+    return word.partition("=")[0][:MOST_FLAG]
 
 
 def seconds(text: str) -> float:
@@ -105,19 +145,17 @@ def settings_of(bootstrap: str, command_config: str | None, *, option: str = "--
     return settings
 
 
-def guarded(
-    command: Callable[[], int], *, prefix: str, usage: Callable[[], str], verbose: bool, failure: int = FAILURE
-) -> int:
+def guarded(command: Callable[[], int], *, prefix: str, program: str, verbose: bool, failure: int = FAILURE) -> int:
     """Run a command and turn whatever ends it into a sentence on stderr and an exit code; never a bare traceback.
 
-    `failure` is the exit code where 1 means something else.
+    `program` is whose `--help` tells the flags; `failure` is the exit code where 1 means something else.
     """
     try:
         code = command()
         sys.stdout.flush()
         return code
     except UsageError as mistake:
-        print(mistake.usage or usage(), mistake, sep="", file=sys.stderr)
+        print(f"{mistake}\n{mistake.program or program} --help shows the flags.", file=sys.stderr)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:

@@ -1,9 +1,13 @@
 """What `--dry-run` prints: one line for each topic, with what would be done, or why nothing would."""
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from twinlog.cli.common import FAILURE, SUCCESS
 from twinlog.errors import TwinlogError
+
+if TYPE_CHECKING:
+    from twinlog.control.selection import Edits
 
 
 def told(
@@ -18,3 +22,13 @@ def told(
     lines += [f"Would fail: {name}: {error}" for name, error in failed.items()]
     print("\n".join(lines or ["Would change nothing"]))
     return FAILURE if failed else SUCCESS
+
+
+def patterns(edits: "Edits") -> dict[str, tuple[str, ...]]:
+    """What would become of a mirror's patterns, for `told`."""
+    return {
+        "save include pattern": edits.saved_include,
+        "save exclude pattern": edits.saved_exclude,
+        "take back include pattern": edits.taken_back_include,
+        "take back exclude pattern": edits.taken_back_exclude,
+    }

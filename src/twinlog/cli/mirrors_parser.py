@@ -23,7 +23,7 @@ ACTIONS: Final = {
     "alter": "change the configs of --mirror",
     "delete": "delete --mirror, whose topics are all stopped",
     "list": "list the mirrors",
-    "describe": "describe the partitions of --mirror, or of all mirrors",
+    "describe": "describe the partitions of --mirror, or of all mirrors; with --configs their configs",
 }
 STARTS: Final = frozenset({"start", "add"})
 STOPS: Final = frozenset({"stop", "remove"})
@@ -40,15 +40,16 @@ VERBS: Final = {
 ALL_TOPICS: Final = ".*"
 REFUSE, RECREATE = "refuse", "recreate"
 _ON_TOPICS: Final = "is only valid with --start, --stop, --pause, --resume and --recover"
-_ALTERING: Final = "--config and --delete-config are only valid with --alter"
+_ALTERING: Final = "--config and --delete-config are only valid with --alter; --describe --configs shows configs"
 _SCOPES: Final = {
     "exclude": (STARTS, "--exclude is only valid with --start"),
     "json": (SHOWS, "--json is only supported for describing mirrors"),
     "failed": ({"describe"}, "--failed is only supported for describing mirrors"),
     "skipped": ({"describe"}, "--skipped is only supported for describing mirrors"),
+    "configs": ({"describe"}, "--configs is only supported for describing mirrors"),
     "source_cluster_id": (SHOWS, "--source-cluster-id is only valid with --list and --describe"),
     "states": ({"list"}, "--states is only valid with --list"),
-    "topics": (VERBS, f"--topics {_ON_TOPICS}"),
+    "topics": ({*VERBS, "describe"}, f"--topics {_ON_TOPICS}, and with --describe"),
     "all_topics": (VERBS, f"--all-topics {_ON_TOPICS}"),
     "mirror_config": ({"create", "alter"}, "--mirror-config is only valid with --create and --alter"),
     "config": ({"alter"}, _ALTERING),
@@ -103,7 +104,7 @@ def _add_flags(parser: Parser) -> None:
         action="append",
         dest="topics",
         metavar="LIST",
-        help="comma-separated names and/or regexes that match whole names",
+        help="comma-separated names and/or regexes that match whole names; describe: only these",
     )
     add("--all-topics", action="store_true", help="the same as --topics '.*'")
     add(
@@ -163,6 +164,11 @@ def _add_looking_flags(parser: Parser) -> None:
     add("--json", action="store_true", help="list, describe: JSON output")
     add("--failed", action="store_true", help="describe: only failed partitions, with retry and error")
     add("--skipped", action="store_true", help="describe: what the last refresh left alone, and why")
+    add(
+        "--configs",
+        action="store_true",
+        help="describe: each config, set or default, and the patterns that create, alter, start and stop have left",
+    )
     add("--source-cluster-id", metavar="ID", help="list, describe: only mirrors of this source cluster")
     add(
         "--states",
@@ -208,8 +214,11 @@ def _check_scope(given: argparse.Namespace, action: str) -> None:
         raise UsageError("--config, --delete-config or --mirror-config must be specified when altering a mirror")
     if (given.on_divergence == RECREATE) != (given.salvage_dir is not None):
         raise UsageError("--on-divergence recreate and --salvage-dir go together")
-    if given.skipped and given.failed:
-        raise UsageError("--skipped and --failed exclude each other")
+    looks = [f"--{name}" for name in ("skipped", "failed", "configs") if getattr(given, name)]
+    if len(looks) > 1:
+        raise UsageError(f"{' and '.join(looks)} exclude each other")
+    if given.topics and (given.skipped or given.configs):
+        raise UsageError(f"--topics chooses partitions, and {looks[0]} is about whole mirrors")
 
 
 def desired_states(text: str | None) -> "frozenset[DesiredState] | None":

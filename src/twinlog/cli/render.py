@@ -2,10 +2,13 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from twinlog.control.describe import MirrorListing, PartitionDescription
 from twinlog.control.records import SkippedRecord
+
+if TYPE_CHECKING:
+    from twinlog.control.mirror_configs import ConfigDescription, MirrorConfigs
 
 MISSING = "-"
 ELLIPSIS = "..."
@@ -13,6 +16,8 @@ NO_MIRRORS = "No mirrors found"
 NO_PARTITIONS = "No mirror partitions found"
 NO_FAILED = "No failed partitions found"
 NO_SKIPPED = "Nothing was skipped"
+SET, DEFAULT = "mirror", "default"
+HIDDEN = "[hidden]"
 MOST_ERROR = 80
 
 
@@ -38,6 +43,15 @@ DESCRIBE_COLUMNS = (
     Column("STATE", 12),
 )
 SKIPPED_COLUMNS = (Column("MIRROR", 30), Column("KIND", 8), Column("NAME", 60), Column("REASON", 400))
+CONFIG_COLUMNS = (Column("MIRROR", 30), Column("KEY", 50), Column("SET-BY", 8), Column("VALUE", 5))
+PATTERN_COLUMNS = (
+    Column("MIRROR", 30),
+    Column("LIST", 8),
+    Column("SET-BY", 8),
+    Column("TOPICS", 8),
+    Column("PATTERN", 40),
+    Column("AT-EACH-REFRESH", 15),
+)
 FAILED_COLUMNS = (*_PARTITION_COLUMNS, Column("RETRY", 7), Column("ERROR", MOST_ERROR))
 
 
@@ -160,6 +174,57 @@ def skipped_json(records: Sequence[SkippedRecord]) -> str:
         }
         for record in records
     )
+
+
+def configs_text(mirrors: "Sequence[MirrorConfigs]") -> str:
+    """`--describe --configs`: the table of configs, then that of patterns; neither is ever shortened."""
+    if not mirrors:
+        return NO_MIRRORS
+    configs = [(m.mirror, c.name, DEFAULT if c.is_default else SET, _value(c)) for m in mirrors for c in m.configs]
+    patterns = [
+        (m.mirror, p.list.value, DEFAULT if p.is_default else SET, str(len(p.topics)), _escaped(p.pattern), p.effect)
+        for m in mirrors
+        for p in m.patterns
+    ]
+    return (
+        f"{table(_fitting(CONFIG_COLUMNS, configs), configs)}\n\n{table(_fitting(PATTERN_COLUMNS, patterns), patterns)}"
+    )
+
+
+def configs_json(mirrors: "Sequence[MirrorConfigs]") -> str:
+    """`--describe --configs --json`: an array of objects, one a mirror."""
+    return _json(
+        {
+            "mirror": m.mirror,
+            "sourceClusterId": m.source_cluster_id,
+            "configs": [
+                {"name": c.name, "value": c.value, "isDefault": c.is_default, "isSensitive": c.is_sensitive}
+                for c in m.configs
+            ],
+            "patterns": [
+                {
+                    "pattern": p.pattern,
+                    "list": p.list.value,
+                    "isDefault": p.is_default,
+                    "topics": list(p.topics),
+                    "atEachRefresh": p.effect,
+                }
+                for p in m.patterns
+            ],
+        }
+        for m in mirrors
+    )
+
+
+def _value(config: "ConfigDescription") -> str:
+    return HIDDEN if config.value is None else _escaped(config.value)
+
+
+def _fitting(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> list[Column]:
+    """The same columns, as wide as their widest cell."""
+    cells = zip(*rows, strict=True)
+    widths = [max(map(len, column)) for column in cells] or [0] * len(columns)
+    return [Column(c.heading, max(c.width, width)) for c, width in zip(columns, widths, strict=True)]
 
 
 def _json(objects: Iterable[Mapping[str, object]]) -> str:

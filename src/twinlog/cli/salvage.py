@@ -17,6 +17,8 @@ from twinlog.service.membership import librdkafka_config
 from twinlog.wire.cluster import Cluster
 
 CLIENT_ID: Final = "twinlog-salvage"
+MOST_BYTES: Final = 1_000_000_000
+"""The library's greatest limit for a record."""
 
 Delivered = Callable[["KafkaError | None", "Message[bytes, bytes]"], None]
 
@@ -92,12 +94,25 @@ def _produce(args: argparse.Namespace) -> int:
             "enable.idempotence": True,
             "message.timeout.ms": int(args.timeout * 1000),
             "allow.auto.create.topics": False,
+            # The topic's own limit decides: what one cluster took another one may take, too.
+            "message.max.bytes": MOST_BYTES,
         }
     )
+    _check_topic(producer, args.topic, args.timeout)
     wanted = set(Kind) if args.aborted else {Kind.COMMITTED}
     written = _produced(producer, args.topic, args.produce, wanted, args.timeout)
     print(f"Produced {written} records into topic {args.topic}")
     return 0
+
+
+def _check_topic(producer: Producer, topic: str, timeout_s: float) -> None:
+    """Before anything is written: later it could not be told how much of it was."""
+    try:
+        found = producer.list_topics(topic, timeout_s).topics[topic].error
+    except KafkaException as problem:
+        raise Unreachable(f"Topic '{topic}' could not be looked at: {problem}. Nothing was written.") from problem
+    if found is not None:
+        raise TwinlogError(f"Nothing was written into topic '{topic}': {found.str()}. Create it, or see to its rights.")
 
 
 def _produced(producer: Producer, topic: str, path: Path, wanted: set[Kind], timeout_s: float) -> int:
@@ -133,7 +148,8 @@ def _send(producer: Producer, topic: str, saved: Saved, told: Delivered) -> None
                 record.key,
                 saved.partition,
                 on_delivery=told,
-                timestamp=max(record.timestamp, 0),
+                # The library takes 0 and less for "now".
+                timestamp=max(record.timestamp, 1),
                 headers=headers,
             )
         except BufferError:

@@ -11,6 +11,7 @@ from twinlog.cli.common import FAILURE, Parser, ShowVersion, UsageError, argumen
 from twinlog.errors import BadInput
 
 PROGRAM = "twinlog"
+WORKER = "worker"
 NOT_COMPARED = 2
 """The exit code of `verify` for every failure: there, 1 means that the topics differ."""
 
@@ -31,19 +32,20 @@ def main(given: Sequence[str] | None = None) -> int:
     if not words:
         _fill(parser, words).print_help(sys.stderr)
         return FAILURE
+    command = _command(words)
     return guarded(
         lambda: _run(parser, words),
         prefix="Error: ",
-        usage=parser.format_usage,
+        program=f"{PROGRAM} {command}" if command in {WORKER, *OTHERS} else PROGRAM,
         verbose="--verbose" in words,
-        failure=NOT_COMPARED if _command(words) == "verify" else FAILURE,
+        failure=NOT_COMPARED if command == "verify" else FAILURE,
     )
 
 
 def _run(parser: Parser, words: Sequence[str]) -> int:
     given = _fill(parser, words).parse_args(words)
     if given.command is None:
-        raise UsageError("A command is needed: worker, verify, demo or reo")
+        raise UsageError(f"A command is needed: one of {', '.join((WORKER, *OTHERS))}")
     code: int = given.run(given)
     return code
 
@@ -77,7 +79,7 @@ def _module(name: str) -> ModuleType:
 
 def _add_worker(commands: "argparse._SubParsersAction[Any]") -> None:
     text = "run everything that is started, in the foreground"
-    parser = commands.add_parser("worker", help=text, description=f"{text.capitalize()}; ends on SIGTERM and Ctrl-C.")
+    parser = commands.add_parser(WORKER, help=text, description=f"{text.capitalize()}; ends on SIGTERM and Ctrl-C.")
     parser.add_argument(
         "--bootstrap-server", required=True, metavar="HOST:PORT", help="the destination cluster; :9094 means localhost"
     )

@@ -33,12 +33,14 @@ the key's last record on both sides is a tombstone or absent.
 """
 
 EPILOG: Final = """\
-exit code: 0 identical, 1 different, 2 could not be compared (in whole or in part)
+exit code: 0 identical, 1 different, 2 could not be compared (in whole or in part); also 2 where a log begins later at
+the destination, nothing else differs, and the mirror's state, which says whether that was chosen, could not be read
 
 --json prints one object: identical (true, false, null when unknown), topic, sampled, seconds, mb_per_s (source bytes),
-differences, notes, error, and partitions: identical, partition, start and end (the offsets compared, end excluded),
-source and destination (start, end = high watermark, stable = last stable offset), records, bytes, lag, undecided, lost,
-extra, changed, shifted, compacted, chosen_start, differences (kind, offset, text; at most 10 records), notes, error.
+differences, warnings, notes, error, and partitions: identical, partition, start and end (the offsets compared, end
+excluded), source and destination (start, end = high watermark, stable = last stable offset), records, bytes, lag,
+undecided, lost, extra, changed, shifted, compacted, chosen_start, start_in_doubt, differences (kind, offset, text; at
+most 10 records), notes, error.
 """
 
 TICK_S: Final = 0.2

@@ -61,7 +61,15 @@ class Comparison:
         report.start, report.end = span.start, span.stop
         report.lag = max(0, report.source.stable - report.destination.stable)
         report.undecided = report.source.end - report.source.stable
-        report.differences.extend(bound_findings(report.source, report.destination, report.chosen_start))
+        doubt = report.start_in_doubt
+        report.differences.extend(
+            bound_findings(report.source, report.destination, report.chosen_start, start_in_doubt=doubt)
+        )
+        if doubt:
+            report.note(
+                f"the log starts at {report.source.start} at the source and at {report.destination.start} at the "
+                f"destination: rightly, if the mirror was told to begin there; what lies before was not compared"
+            )
         if report.source.start < report.chosen_start:
             before = f"{report.source.start} to {report.chosen_start - 1}"
             report.note(f"the mirror was told to begin at {report.chosen_start}: offsets {before} are not compared")

@@ -52,13 +52,16 @@ def compared(source: Bounds, destination: Bounds) -> range:
     return range(first, max(first, min(source.stable, destination.stable)))
 
 
-def bound_findings(source: Bounds, destination: Bounds, chosen_start: int = 0) -> Iterator[Finding]:
+def bound_findings(
+    source: Bounds, destination: Bounds, chosen_start: int = 0, *, start_in_doubt: bool = False
+) -> Iterator[Finding]:
     """Name what differs in where the logs begin and end; the mirror was told to begin at `chosen_start`.
 
+    Where that is in doubt, a later start is no difference yet.
     The end is where a read_committed reader stops, since nothing undecided is ever copied: a destination that ends at
     the source's last stable offset is as far as it can be.
     """
-    if destination.start != max(source.start, chosen_start):
+    if not start_in_doubt and destination.start != max(source.start, chosen_start):
         told = f", of which offset {chosen_start} was chosen to begin with," if chosen_start > source.start else ""
         text = f"log start differs: {source.start} at the source{told or ','} {destination.start} at the destination"
         yield Finding("start", text)

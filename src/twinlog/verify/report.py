@@ -50,8 +50,9 @@ class PartitionReport:
     `start` and `end` are the offsets compared, the second one excluded; `records` and `bytes` what the source has
     there. `lag` is how many offsets the destination still lacks at its end, `undecided` how many the source has behind
     its last stable offset. `chosen_start` is where the mirror was told to begin (0: nowhere): what the source has
-    before it is not compared. `compacted` records stand on one side only, rightly so (see `compaction`). With `error`
-    set the comparison of this partition could not be finished.
+    before it is not compared. `start_in_doubt`: the destination's log begins later than the source's, and whether that
+    was chosen could not be told. `compacted` records stand on one side only, rightly so (see `compaction`). With
+    `error` set the comparison of this partition could not be finished.
     """
 
     partition: int
@@ -69,6 +70,7 @@ class PartitionReport:
     shifted: int = 0
     compacted: int = 0
     chosen_start: int = 0
+    start_in_doubt: bool = False
     differences: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     error: str | None = None
@@ -78,7 +80,9 @@ class PartitionReport:
         """How this partition came out."""
         if self.error is not None:
             return Outcome.NOT_COMPARED
-        return Outcome.DIFFERENT if self.differences else Outcome.IDENTICAL
+        if self.differences:
+            return Outcome.DIFFERENT
+        return Outcome.NOT_COMPARED if self.start_in_doubt else Outcome.IDENTICAL
 
     def add(self, difference: Difference) -> None:
         """Count a record's difference, and keep it if it is among the first by offset."""
@@ -109,11 +113,15 @@ def _by_offset(finding: Finding) -> int:
 
 @dataclass(slots=True)
 class Report:
-    """A topic. `differences` and `notes` concern it as a whole; `sampled` is the number of windows, None for all."""
+    """A topic. `differences`, `warnings` and `notes` concern it as a whole; `sampled` is the number of windows, if any.
+
+    A warning says what could not be told, so that the outcome may be in doubt.
+    """
 
     topic: str
     partitions: list[PartitionReport] = field(default_factory=list)
     differences: list[Finding] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     sampled: int | None = None
     seconds: float = 0.0
@@ -152,6 +160,7 @@ def as_json(report: Report) -> dict[str, Any]:
         "seconds": round(report.seconds, 3),
         "mb_per_s": round(report.mb_per_s, 1),
         "differences": [asdict(finding) for finding in report.differences],
+        "warnings": report.warnings,
         "notes": report.notes,
         "error": None,
         "partitions": [{"identical": identical(part.outcome)} | asdict(part) for part in report.partitions],
@@ -180,6 +189,7 @@ def _lines(report: Report, *, verbose: bool) -> Iterator[str]:
         f"  {count} {'partition' if count == 1 else 'partitions'}, {report.records:,} records, "
         f"{report.bytes / _MEGA:,.1f} MB in {report.seconds:.1f} s ({report.mb_per_s:,.0f} MB/s of each side)"
     )
+    yield from (f"  Warning: {warning}" for warning in report.warnings)
     yield from (f"  {finding.text}" for finding in report.differences)
     yield from (f"  note: {note}" for note in report.notes)
     for part in report.partitions:

@@ -22,9 +22,12 @@ LANES: Final = 3
 
 CLIENT_ID: Final = "twinlog-verify"
 
+SHOWN: Final = 20
+"""Partitions that a warning names at most."""
+
 
 Starts = Callable[[Cluster, Cluster, str], Awaitable[Mapping[int, int]]]
-"""From source, destination and topic to offsets by partition."""
+"""From source, destination and topic to offsets by partition; raises a TwinlogError where that cannot be told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +116,23 @@ async def _planned(sides: Sides, question: Question) -> tuple[Report, Manner]:
 
 async def _set_starts(sides: Sides, question: Question, report: Report) -> None:
     later = [part for part in report.partitions if part.destination.start > part.source.start >= 0]
-    if later and question.starts is not None:
+    if not later or question.starts is None:
+        return
+    try:
         starts = await question.starts(sides.source, sides.destination, question.topic)
+    except TwinlogError as unread:
+        # Not a difference yet: a mirror that was told to begin later looks the same.
+        begins = ",".join(f"{part.partition}:{part.destination.start}" for part in later[:SHOWN])
+        report.warnings.append(
+            f"whether the mirror was told to begin where the destination's logs do is not known, since its state could "
+            f"not be read: {unread} Use a client that may read it, or say yourself where the mirror began: "
+            f"--from {begins} if that was meant"
+        )
         for part in later:
-            part.chosen_start = starts.get(part.partition, 0)
+            part.start_in_doubt = True
+        return
+    for part in later:
+        part.chosen_start = starts.get(part.partition, 0)
 
 
 def _begun(tp: TopicPartition, source: Bounds | str, destination: Bounds | str) -> PartitionReport:
