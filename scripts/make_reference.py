@@ -26,7 +26,7 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference.md"
 # Kafka's own codes end far below.
 LAST_CODE = 200
 
-ONE_VALUE = frozenset({"mirror.blank.mode", "mirror.support.unclean.leader.election"})
+ONE_VALUE = frozenset({"mirror.blank.mode"})
 """Keys of the KIP or of its readers that have one possible value here, so that nothing reads them."""
 
 

@@ -45,6 +45,7 @@ def test_keys_without_effect_are_marked_as_such() -> None:
         "topic_properties_exclude": "copies_topic_property",
         "groups_include": "syncs_group",
         "groups_exclude": "syncs_group",
+        "support_unclean_leader_election": "follows_truncated",
     }
     unread = {key for name, key in own.items() if not re.search(rf"\.{through_a_method.get(name, name)}\b", code)}
     assert unread == generator().ONE_VALUE

@@ -7,6 +7,7 @@ import pytest
 
 from twinlog.admin import mirrors
 from twinlog.admin.mirrors import MirrorAdmin
+from twinlog.admin.results import StartMirrorTopicsResult
 from twinlog.control.describe import List
 from twinlog.control.image import Image
 from twinlog.control.lifecycle import DesiredState, PartitionState
@@ -63,6 +64,7 @@ async def test_describe_tells_how_far_its_figures_can_be_trusted(admin: MirrorAd
     assert [(p.partition, p.lag) for p in result.partitions] == [(0, 1), (1, -1), (2, -1)]
     assert 59_000 < result.figures_age_ms < 65_000
     assert (result.without_figures, result.live_workers, result.retry_max_attempts) == (1, 1, {"m": 4})
+    assert [row.mirror for row in (await admin.describe_mirrors(topics=["u", "v.*"])).partitions] == ["gone", "n", "n"]
     failed = await admin.describe_mirrors(["m"], failed=True)
     assert [p.error_message for p in failed.partitions] == ["broken"]
     assert failed.figures_age_ms == -1
@@ -97,3 +99,27 @@ async def test_what_is_wrong_in_a_creation_is_found_before_anything_is_asked_or_
         await admin.create_mirror("new", {})
     with pytest.raises(ClusterMirrorAlreadyExists):
         await admin.create_mirror("m", {"bootstrap.servers": "a:1"})
+
+
+async def test_configs_are_described_by_mirror_and_source(admin: MirrorAdmin) -> None:
+    """As `describe_configs` of the state has them; a mirror that does not exist is an error."""
+    assert [described.mirror for described in await admin.describe_configs()] == ["m", "n"]
+    (described,) = await admin.describe_configs(["m", "n"], source_cluster_id="R")
+    assert (described.mirror, described.configs[0].value) == ("n", "b:1")
+    with pytest.raises(UnknownClusterMirror):
+        await admin.describe_configs(["nope"])
+
+
+async def test_a_start_tells_what_matched_nothing(admin: MirrorAdmin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names and regexes that found no topic, whatever became of it; but for what the same start excludes."""
+    outcome = StartMirrorTopicsResult(
+        "m", started=("a.b",), already=("c1",), excluded=("d1",), failed={"e": InvalidRequest("No.")}
+    )
+
+    async def start_topics(*_: Any, **__: Any) -> StartMirrorTopicsResult:
+        return outcome
+
+    monkeypatch.setattr(mirrors, "start_topics", start_topics)
+    given = ("a.b", "axb", "a.*", "c[0-9]", "d.*", "e", "f.*", "g", "h.*")
+    result = await admin.start_mirror_topics("m", given, exclude=["h.*"])
+    assert result.unmatched == ("axb", "f.*", "g")

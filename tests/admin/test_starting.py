@@ -4,14 +4,13 @@ import uuid
 
 import pytest
 
-from twinlog.admin import starting
-from twinlog.admin.starting import StartRequest, identified, portions
+from twinlog.admin.sources import identified
+from twinlog.admin.starting import StartRequest
 from twinlog.control.commands import Handled, Started
 from twinlog.control.image import Image
 from twinlog.control.lifecycle import DesiredState
 from twinlog.control.records import NO_TOPIC_ID, MirrorRecord, TopicRecord
 from twinlog.errors import BadInput, InvalidRequest
-from twinlog.wire.cluster import PartitionInfo, TopicInfo
 
 REPLY = Started("m", (), (), (), (), (), {})
 TOPIC = TopicRecord("m", "t", DesiredState.MIRRORING, NO_TOPIC_ID, NO_TOPIC_ID, 1)
@@ -47,25 +46,3 @@ def test_the_source_is_identified_by_the_first_start_that_reaches_it() -> None:
     assert written.records == (MirrorRecord("m", changed.configs, "S"), TOPIC)
     assert identified(Handled((TOPIC,), REPLY), image, "m", "").records == (TOPIC,)
     assert identified(Handled((TOPIC,), REPLY), Image([known]), "m", "X").records == (TOPIC,)
-
-
-def test_topics_are_made_together_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So many by one request, in order and each once; one of very many partitions goes alone."""
-    monkeypatch.setattr(starting, "CREATED_TOGETHER", 3)
-    monkeypatch.setattr(starting, "PARTITIONS_TOGETHER", 10)
-    partition = PartitionInfo(1, 0, (1,), (1,), 0)
-    counts = [1, 1, 1, 1, 8, 2, 50, 4, 6, 1]
-    topics = [
-        TopicInfo(f"t{number}", uuid.uuid4(), 0, internal=False, partitions=dict.fromkeys(range(count), partition))
-        for number, count in enumerate(counts)
-    ]
-    assert [[len(topic.partitions) for topic in portion] for portion in portions(topics)] == [
-        [1, 1, 1],
-        [1, 8],
-        [2],
-        [50],
-        [4, 6],
-        [1],
-    ]
-    assert [topic for portion in portions(topics) for topic in portion] == topics
-    assert list(portions([])) == []

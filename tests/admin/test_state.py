@@ -1,5 +1,6 @@
 """The state as commands use it: a missing right is named with what it is needed for."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ class Log:
     """A state that refuses."""
 
     def __init__(self, error: Exception) -> None:
+        self.changing = asyncio.Lock()
         self._error = error
 
     async def load(self, **_options: Any) -> Any:
@@ -38,6 +40,25 @@ async def test_the_rights_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
         await state.open_log(CLUSTER, create=False)
     with pytest.raises(AuthorizationFailed, match="WRITE on transactional id twinlog-admin"):
         await state.change(CLUSTER, log, lambda _image: None)  # type: ignore[arg-type,return-value]
+
+
+async def test_changes_of_one_process_do_not_shut_each_other_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They use one transactional id, so each is made once the one before it is over."""
+    at_once: list[int] = []
+    under_way = 0
+
+    async def changing(*_: Any) -> None:
+        nonlocal under_way
+        under_way += 1
+        at_once.append(under_way)
+        await asyncio.sleep(0.01)
+        under_way -= 1
+
+    monkeypatch.setattr(state, "transact", changing)
+    log: Any = Log(RetryLater("Later."))
+    handler: Any = None
+    await asyncio.gather(*(state.change(CLUSTER, log, handler) for _ in range(3)))
+    assert at_once == [1, 1, 1]
 
 
 async def test_other_errors_pass_as_they_are() -> None:

@@ -12,7 +12,15 @@ from twinlog.admin.results import StopMirrorTopicsResult
 from twinlog.admin.stopping import StopManner, stop_topics
 from twinlog.control.image import Image
 from twinlog.control.lifecycle import DesiredState, PartitionState
-from twinlog.control.records import NO_TOPIC_ID, Change, MirrorRecord, PartitionRecord, TopicRecord, WorkerRecord
+from twinlog.control.records import (
+    NO_TOPIC_ID,
+    Change,
+    MirrorRecord,
+    PartitionRecord,
+    SkippedRecord,
+    TopicRecord,
+    WorkerRecord,
+)
 from twinlog.errors import BadInput, InvalidRequest, TakeOverAnew, UnknownClusterMirror
 from twinlog.names import TopicPartition
 
@@ -35,7 +43,7 @@ class FakeLog:
     def __init__(self, *more: Change, later: Sequence[Sequence[Change]] = (), error: Exception | None = None) -> None:
         topic = TopicRecord("m", "t", DesiredState.MIRRORING, NO_TOPIC_ID, NO_TOPIC_ID, 2)
         self.image = Image([MirrorRecord("m", {"bootstrap.servers": "a:1"}, "S"), topic, *more])
-        self._later = later
+        self._later = list(later)
         self._error = error
 
     async def load(self) -> Image:
@@ -43,9 +51,10 @@ class FakeLog:
         return self.image
 
     async def follow(self, image: Image, on_change: Any) -> None:
-        """Apply what comes later, step by step."""
-        for changes in self._later:
+        """Apply what comes later, step by step, from where the last one got to."""
+        while self._later:
             await asyncio.sleep(0.05)
+            changes = self._later.pop(0)
             for change in changes:
                 image.apply(change)
             on_change(changes)
@@ -73,6 +82,7 @@ def _commits_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(stopping.state, "change", change)
     monkeypatch.setattr(stopping, "LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr(stopping, "GROUPS_WITHIN_S", 0.1)
 
 
 async def stop(log: FakeLog, *patterns: str, wait_s: float = 5.0) -> StopMirrorTopicsResult:
@@ -120,6 +130,40 @@ async def test_the_wait_is_bounded() -> None:
     """With a worker that lives and does nothing."""
     result = await stop(FakeLog(worker()), "t", wait_s=0.2)
     assert (result.live_workers, len(result.waiting_for)) == (1, 2)
+
+
+def looked_at(*topics: str, at_ms: int = 5) -> SkippedRecord:
+    """What a worker stores once it has looked at the groups of stopped topics."""
+    return SkippedRecord("m", at_ms, last_synced=topics, last_synced_ms=at_ms)
+
+
+async def test_the_groups_of_what_was_mirrored_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until a worker has looked at them after this stop; one after a former stop does not count."""
+    monkeypatch.setattr(stopping, "GROUPS_WITHIN_S", 5.0)
+    both = [partition(0, PartitionState.STOPPED, 7), partition(1, PartitionState.STOPPED, 7)]
+    later = [both, [worker()], [looked_at("u")], [looked_at("t", at_ms=6)]]
+    log = FakeLog(worker(), looked_at("t", at_ms=4), later=later)
+    began = time.monotonic()
+    result = await stop(log, "t")
+    assert 0.2 <= time.monotonic() - began < 2
+    assert (result.waiting_for, log.image.skipped["m"]) == ((), looked_at("t", at_ms=6))
+
+
+async def test_the_groups_are_not_waited_for_long_and_not_where_none_are_synced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A worker that does not look at them holds up no stop; those of a paused topic are not looked at."""
+    monkeypatch.setattr(stopping, "GROUPS_WITHIN_S", 0.5)
+    both = [partition(0, PartitionState.STOPPED, 7), partition(1, PartitionState.STOPPED, 7)]
+    paused = TopicRecord("m", "t", DesiredState.PAUSED, NO_TOPIC_ID, NO_TOPIC_ID, 2)
+    none = MirrorRecord("m", {"bootstrap.servers": "a:1", "mirror.groups.sync.enabled": "false"}, "S")
+    took: list[float] = []
+    for more in ((), (paused,), (none,)):
+        began = time.monotonic()
+        assert (await stop(FakeLog(worker(), *both, *more), "t")).waiting_for == ()
+        took.append(time.monotonic() - began)
+    assert took[0] >= 0.5
+    assert max(took[1:]) < 0.4
 
 
 async def test_trouble_while_waiting_is_raised() -> None:

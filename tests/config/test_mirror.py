@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from twinlog.config.acls import AclRule
 from twinlog.config.kinds import AclsSyncMode, BlankMode, StartOffset
-from twinlog.config.mirror import MirrorConfig, check_mirror_name, config_table, filters_only_change
+from twinlog.config.mirror import MirrorConfig, check_mirror_name, config_table, filters_only_change, may_be_shown
 from twinlog.config.patterns import Patterns
 from twinlog.config.properties import parse_properties
 from twinlog.errors import BadInput, InvalidConfig, InvalidRequest
@@ -37,7 +37,7 @@ def test_defaults_are_the_kips() -> None:
     assert (config.fetch_wait_max_ms, config.fetch_backoff_ms, config.fetch_min_bytes) == (1_000, 1_000, 1)
     assert (config.fetch_response_max_bytes, config.fetch_max_bytes) == (10_485_760, 1_048_576)
     assert (config.socket_timeout_ms, config.socket_receive_buffer_bytes) == (30_000, 65_536)
-    assert (config.replication_throttled_rate, config.support_unclean_leader_election) == (None, False)
+    assert (config.replication_throttled_rate, config.support_unclean_leader_election) == (None, Patterns())
     assert config.replication_throttled_replicas.covers("any", 0)
 
 
@@ -211,3 +211,12 @@ def test_mirror_names() -> None:
     for name in ("", "a b", "a/b", "é", "x" * 250, "a\n"):
         with pytest.raises(InvalidRequest, match="1 to 249 ASCII letters"):
             check_mirror_name(name)
+
+
+def test_what_holds_no_secret_in_clear_may_be_shown() -> None:
+    """A reference may, also within a JAAS entry; of a key that is not known the name decides."""
+    jaas = f'{PLAIN} required username="u" password="%s";'
+    shown = ["ssl.key.password=${env:P}", "ssl.key.password=", f"sasl.jaas.config={jaas % '${env:P}'}", "a.key=1"]
+    hidden = ["ssl.key.password=hush", f"sasl.jaas.config={jaas % 'hush'}", "a.secret=1"]
+    assert all(may_be_shown(*text.split("=", 1)) for text in (*shown, "bootstrap.servers=a:1"))
+    assert not any(may_be_shown(*text.split("=", 1)) for text in hidden)

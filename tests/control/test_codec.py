@@ -83,7 +83,10 @@ def test_bytes_are_as_people_read_them() -> None:
     )
     assert encode(MirrorRecord("m", {"b": "2", "a": "1"}, "")) == (
         b'["mirror","m"]',
-        b'{"configs":{"a":"1","b":"2"},"source_cluster_id":"","version":0}',
+        (
+            b'{"configs":{"a":"1","b":"2"},"looked_exclude":[],"looked_include":[],"source_cluster_id":"",'
+            b'"unstarted":[],"version":0}'
+        ),
     )
     assert encode(Tombstone(("topic", "m", "t"))) == (b'["topic","m","t"]', None)
 
@@ -101,6 +104,8 @@ def test_unknown_fields_are_ignored_and_missing_ones_take_their_default() -> Non
     """Rule 1: a field that older programs may overlook needs no new version."""
     assert decode(b'["shard",3]', value_of(SHARD, colour="red")) == SHARD
     assert decode(b'["shard",3]', value_of(SHARD, released=None)) == ShardRecord(3, "w", released=False)
+    old = b'{"configs":{"a":"1"},"source_cluster_id":"S","version":0}'
+    assert decode(b'["mirror","m"]', old) == MirrorRecord("m", {"a": "1"}, "S")
     rows = [["m", "t", 3, 0, 9, 8, 0, 7, True, 6, "a later column"], ["m", "t", 4, 0, 9, 8, 0, 7, True]]
     progress = decode(b'["progress",1]', value_of(ProgressRecord(1, "w", 5), figures=rows))
     assert isinstance(progress, ProgressRecord)

@@ -19,6 +19,7 @@ from twinlog.control.records import (
     TopicRecord,
     topic_id_text,
 )
+from twinlog.control.selection import Edits
 from twinlog.errors import (
     ClusterMirrorAlreadyExists,
     ClusterMirrorError,
@@ -127,7 +128,7 @@ def test_create_refuses_a_cluster_as_its_own_source() -> None:
 def test_start_stores_topics_and_patterns() -> None:
     """What was found is desired MIRRORING with its ids; the patterns are kept for discovery."""
     reply, image = started([mirror()], Start("m", (found(), fresh("u")), ("t", "u.*"), ("x",)))
-    assert reply == Started("m", ("t", "u"), (), (), (), (), {})
+    assert reply == Started("m", ("t", "u"), (), (), (), (), {}, Edits(("t", "u.*"), ("x",)))
     assert image.topic("m", "t") == topic()
     assert image.topic("m", "u") == TopicRecord(
         "m", "u", DesiredState.MIRRORING, fresh("u").source_topic_id, NO_TOPIC_ID, 2
@@ -179,8 +180,8 @@ def test_start_stops_active_topics_that_are_excluded_now() -> None:
 
 def test_start_of_a_running_topic_does_nothing() -> None:
     """Already MIRRORING is fine, and its record is not written again."""
-    image = Image([mirror(mirror_topics_include="t"), topic()])
-    handled = start(image, Start("m", (found(),), ("t",)))
+    looked = replace(mirror(mirror_topics_include="t"), looked_include=("t",), looked_exclude=("__.*",))
+    handled = start(Image([looked, topic()]), Start("m", (found(),), ("t",)))
     assert handled.records == ()
     assert (handled.reply.started, handled.reply.already) == ((), ("t",))
 
@@ -203,7 +204,7 @@ STOPPED_TOPIC = topic(desired=DesiredState.STOPPED)
 @pytest.mark.parametrize(
     ("records", "command", "error", "text"),
     [
-        ((), Start("m", (found(),), ("t",), ("t.*",)), InvalidRequest, "exclude pattern"),
+        ((), Start("m", (found(),), ("t",), ("t.*",)), InvalidRequest, r"\(t\.\*\).*exclude=\[__\.\*\]'"),
         ((), Start("m", (found(),), ("t",), ("t",)), InvalidRequest, "exclude pattern"),
         ((), Start("m", (found(),), ("u.*",)), InvalidRequest, "none of the patterns"),
         ((), Start("m", (found(),), reverse={"t": "back"}), InvalidRequest, "^Detected mirror loop for mirror: m"),
@@ -300,6 +301,7 @@ def test_stop_forgets_a_name_that_was_only_remembered() -> None:
     """A typo at start is remembered for a topic that may come; stopping it by name takes that back."""
     reply, image = stopped([mirror(mirror_topics_include="t,tpyo"), topic()], Stop("m", (), ("tpyo",)))
     assert (reply.stopped, reply.failed) == ((), {})
+    assert reply.edits == Edits(taken_back_include=("tpyo",))
     assert "tpyo" not in (selection(image)[0] or "").split(",")
 
 
@@ -307,7 +309,7 @@ def test_stop_forgets_a_name_that_was_only_remembered() -> None:
 def test_stop_changes_what_is_desired(desired: DesiredState) -> None:
     """A running and a paused topic can be stopped; ids and partitions stay."""
     reply, image = stopped([mirror(), topic(desired=desired)], Stop("m", ("t",)))
-    assert reply == Stopped("m", ("t",), (), {})
+    assert reply == Stopped("m", ("t",), (), {}, Edits(saved_exclude=("t",)))
     assert image.topic("m", "t") == topic(desired=DesiredState.STOPPED)
     assert selection(image) == (None, "__.*,t")
 
@@ -332,7 +334,7 @@ def test_stop_by_an_expression_leaves_other_topics_alone() -> None:
     """`.*` stops all of the mirror's topics, those too that the destination does not have yet, and no others."""
     records = [mirror(), mirror("n"), topic("t"), topic("later"), topic("theirs", of="n")]
     reply, image = stopped(records, Stop("m", ("plain", "t", "theirs"), (".*",)))
-    assert reply == Stopped("m", ("later", "t"), (), {})
+    assert reply == Stopped("m", ("later", "t"), (), {}, Edits(saved_exclude=(".*",)))
     assert image.topic("n", "theirs") == topic("theirs", of="n")
 
 
@@ -365,3 +367,35 @@ def test_stop_of_an_unknown_mirror() -> None:
     """In the KIP's words."""
     with pytest.raises(UnknownClusterMirror, match=r"^Mirror 'm' not found$"):
         stop(Image(), Stop("m", ("t",)))
+
+
+@pytest.mark.parametrize(
+    "meanwhile",
+    [
+        mirror(mirror_topics_include="other.*"),  # the pattern was taken back
+        mirror(mirror_topics_include="t.*", mirror_topics_exclude="t2"),
+        topic("t2", DesiredState.STOPPED),  # started and stopped
+        topic("t2", DesiredState.PAUSED),
+    ],
+)
+def test_discovery_starts_nothing_that_was_decided_otherwise_meanwhile(meanwhile: Change) -> None:
+    """What it found is judged by the state as it is when the start is written, and no list is changed by it."""
+    records = [mirror(mirror_topics_include="t.*"), topic("t1", DesiredState.STOPPED), meanwhile]
+    command = Start("m", (found("t1"), fresh("t2")), include=("t.*", "t2"), discovery=True)
+    before = Image(records)
+    reply, image = started(records, command)
+    assert (reply.started, reply.failed, reply.stopped) == ((), {}, ())
+    assert image.mirrors["m"].configs == before.mirrors["m"].configs
+    assert image.topics_of("m") == before.topics_of("m")
+
+
+def test_discovery_starts_what_is_new_and_leaves_the_lists_alone() -> None:
+    """An exclude that a command would take out stays, and what was stopped stays so."""
+    lists = {"mirror_topics_include": "t.*", "mirror_topics_exclude": "t3"}
+    records = [mirror(**lists), topic("t1", DesiredState.STOPPED)]
+    command = Start("m", (found("t1"), fresh("t2")), include=("t.*", "t3"), discovery=True)
+    reply, image = started(records, command)
+    assert reply.started == ("t2",)
+    assert image.mirrors["m"].configs == mirror(**lists).configs
+    desired = {record.topic: record.desired for record in image.topics_of("m")}
+    assert desired == {"t1": DesiredState.STOPPED, "t2": DesiredState.MIRRORING}

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinlog.control.selection import EXCLUDE, INCLUDE, Selection, is_name, names_in
+from twinlog.control.selection import EXCLUDE, INCLUDE, Edits, Selection, is_name, names_in
 from twinlog.errors import BadInput
 
 ENTRIES = st.lists(st.sampled_from(["a", "b", "c.*", "d|e", "__.*", "f{1,2}"]), max_size=5).map(tuple)
@@ -21,6 +21,7 @@ def test_patterns_match_whole_names() -> None:
     chosen = Selection(("a|b", "c.*"), ("cx",))
     assert [name for name in ("a", "ab", "c1", "cx", "d") if chosen.includes(name)] == ["a", "c1", "cx"]
     assert [name for name in ("cx", "cxx") if chosen.excludes(name)] == ["cx"]
+    assert Selection((), ("c.*", "d", "cx")).excluding("cx") == ("c.*", "cx")
 
 
 def test_a_bad_expression_is_named() -> None:
@@ -48,6 +49,18 @@ def test_stop_takes_an_entry_out_or_excludes_it() -> None:
     before = Selection(("a", "b.*"), ("__.*",))
     assert before.stopped(["a"]) == Selection(("b.*",), ("__.*",))
     assert before.stopped(["b1", "__.*"]) == Selection(("a", "b.*"), ("__.*", "b1"))
+
+
+def test_edits_are_what_came_into_each_list_and_what_left_it() -> None:
+    """By entry, as a command has changed them; names whose start failed are not saved."""
+    before = Selection(("a", "b.*"), ("c",))
+    started = before.started(["c", "d"], ["a"])
+    assert started.edits_since(before) == Edits(("c", "d"), ("a",), ("a",), ("c",))
+    assert started.edits_since(before).without(["d"]) == Edits(("c",), ("a",), ("a",), ("c",))
+    stopped = before.stopped(["b.*", "e"])
+    assert stopped.edits_since(before) == Edits((), ("e",), ("b.*",), ())
+    assert not before.edits_since(before)
+    assert before.edits_since(stopped)
 
 
 @given(ENTRIES, ENTRIES, ENTRIES, ENTRIES)

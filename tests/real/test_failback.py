@@ -107,11 +107,12 @@ def test_a_saved_tail_is_read_back_into_a_topic(
     source: LocalKafka, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Committed records come back with key, value, headers and time, aborted ones on demand; damage is refused."""
-    source.create_topic(topic, config={"retention.ms": "-1"})
-    source.create_topic(f"{topic}-back", config={"retention.ms": "-1"})
+    for name in (topic, f"{topic}-back"):
+        source.create_topic(name, config={"retention.ms": "-1", "max.message.bytes": "4000000"})
     made = [
         Made(b"key", b"value", [("a", b"1"), ("a", None)], 1_700_000_000_000),
         Made(None, b"", [], 1_600_000_000_000),
+        Made(None, bytes(2_000_000), []),
     ]
     write(source, topic, RECORDS)
     write(source, topic, made)
@@ -121,17 +122,17 @@ def test_a_saved_tail_is_read_back_into_a_topic(
         assert twinlog.main(["salvage", "--save", str(tmp_path), *given]) == 0
     paths = sorted(tmp_path.glob("*.tail"))
     assert len(paths) == 2
-    assert "offsets 50 to 55: 2 committed, 3 aborted, 0 undecided records" in capsys.readouterr().out
+    assert "offsets 50 to 56: 3 committed, 3 aborted, 0 undecided records" in capsys.readouterr().out
     to = ["--bootstrap-server", source.bootstrap, "--topic", f"{topic}-back"]
     assert twinlog.main(["salvage", "--list", str(paths[0])]) == 0
     assert twinlog.main(["salvage", "--produce", str(paths[0]), *to]) == 0
     found, meant = visible(source, f"{topic}-back"), visible(source, topic)
-    assert [found[at] for at in range(2)] == [meant[at] for at in (50, 51)]
-    assert len(found) == 2
+    assert [found[at] for at in range(3)] == [meant[at] for at in (50, 51, 52)]
+    assert len(found) == 3
     assert twinlog.main(["salvage", "--produce", str(paths[0]), "--aborted", *to]) == 0
-    assert len(visible(source, f"{topic}-back")) == 7
+    assert len(visible(source, f"{topic}-back")) == 9
     content = bytearray(paths[1].read_bytes())
     for damaged in (content[:-1], content[:200] + bytes([content[200] ^ 1]) + content[201:]):
         paths[1].write_bytes(damaged)
         assert twinlog.main(["salvage", "--produce", str(paths[1]), *to]) == 1
-    assert len(visible(source, f"{topic}-back")) == 7
+    assert len(visible(source, f"{topic}-back")) == 9

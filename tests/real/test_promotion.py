@@ -1,10 +1,13 @@
 """`--stop --check-lag`: refused with all that is behind, by name, and done once nothing is."""
 
+import re
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 from tests.real.commanding import Commands, Said, on, produce, topic_configs
 from tests.real.mirrored_logs import alter, transactional
 from tests.real.mirroring import Worker
@@ -60,7 +63,7 @@ def test_what_is_behind_is_refused_by_name_and_a_level_topic_is_promoted(way: Wa
     assert topic_configs(commands.destination, topic)["retention.ms"] == "99000000"
     told_there = on(commands.destination, lambda cluster: committed_offsets(cluster, f"g-{topic}"))
     assert [(where, one.offset) for where, one in told_there.items()] == [(TopicPartition(topic, 0), 0)]
-    assert "Stopped mirroring for topics" in commands.done("--stop", "--check-lag", *on_topic)
+    assert "Already stopped in mirror" in commands.done("--stop", "--check-lag", *on_topic)
 
 
 def promoted(way: Way, topic: str) -> Said:
@@ -105,3 +108,33 @@ def test_a_source_that_cannot_be_reached_is_said_and_a_plain_stop_still_works(wa
     assert "127.0.0.1:1" in refused
     assert "A stop without --check-lag works with the source down" in refused
     assert f"{topic}-0: last mirrored offset 2, log end 3" in commands.done("--stop", *on_topic)
+
+
+def test_what_is_written_between_the_look_and_the_stop_is_told(way: Way, topic: str) -> None:
+    """A source whose producers go on is never said to be level, also where the look met it level."""
+    commands = way.commands
+    commands.source.create_topic(topic, 1)
+    way.start(topic)
+    ended = threading.Event()
+
+    def go_on() -> None:
+        producer = Producer({"bootstrap.servers": commands.source.bootstrap, "linger.ms": 0})
+        while not ended.wait(0.05):
+            producer.produce(topic, b"v", partition=0)
+            producer.flush(LEVEL_S)
+
+    writing = threading.Thread(target=go_on)
+    writing.start()
+    try:
+        deadline, error = time.monotonic() + LEVEL_S, ""
+        while "is STOPPED, but its producers went on" not in error:
+            assert time.monotonic() < deadline, error
+            said = commands("--stop", "--check-lag", "--topics", topic, "--mirror", way.mirror)
+            assert said.code == 1, said
+            error = said.err
+    finally:
+        ended.set()
+        writing.join(LEVEL_S)
+    found = re.search(rf"lag: {re.escape(topic)}-0 (\d+) offset\(s\), which only the source has", error)
+    assert found is not None, error
+    assert int(found[1]) > 0

@@ -1,9 +1,12 @@
 """A mirror that was told where to begin: the twin starts there, at the source's own offsets."""
 
 import asyncio
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import pytest
+from tests.real.commanding import Commands, rows
 from tests.real.mirrored_logs import delete_records, numbered, write
 from tests.real.mirroring import Mirror
 
@@ -84,3 +87,76 @@ def test_twenty_million_offsets_are_skipped_with_progress(mirror: Mirror, topic:
     mirror.wait_figure(topic, lambda figure: 0 < figure.destination_end < start, timeout_s=30.0)
     mirror.wait_level(topic)
     assert starts(mirror.destination, topic) == [start]
+
+
+@pytest.fixture
+def commands(mirror: Mirror, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Commands:
+    """Commands to the destination that the worker of this file serves."""
+    return Commands(mirror.destination, mirror.source, tmp_path, capsys)
+
+
+def wait_begun(commands: Commands, name: str, wanted: Mapping[str, int]) -> None:
+    """Wait until all these topics are MIRRORING, each from its offset on."""
+    deadline = time.monotonic() + 40.0
+    while True:
+        states = {row[1]: row[-1] for row in rows(commands.done("--describe", "--mirror", name))}
+        if all(state == "MIRRORING" for state in states.values()) and states.keys() == wanted.keys():
+            break
+        assert time.monotonic() < deadline, states
+        time.sleep(0.3)
+    assert {topic: starts(commands.destination, topic)[0] for topic in wanted} == wanted
+
+
+def test_discovery_begins_at_the_end_of_what_was_there_and_at_the_beginning_of_what_was_not(
+    mirror: Mirror, commands: Commands
+) -> None:
+    """Through new patterns and a change of the worker, and whatever times the records of a later topic have."""
+    source, base = mirror.source, f"d{time.time_ns()}"
+
+    def made(name: str, records: int) -> str:
+        source.create_topic(f"{base}-{name}", config={"retention.ms": "-1"})
+        write(source, f"{base}-{name}", numbered(records, timestamp_ms=1_600_000_000_000))
+        return f"{base}-{name}"
+
+    there, other = made("a-there", 10), made("b-there", 7)
+    name = commands.mirror(
+        mirror_start_offset_spec="latest",
+        mirror_topics_include=f"{base}-a.*",
+        mirror_metadata_refresh_interval_ms="500",
+    )
+    wait_begun(commands, name, {there: 10})
+    later = made("a-later", 5)
+    wait_begun(commands, name, {there: 10, later: 0})
+    mirror.workers[-1].stop()
+    unseen = made("a-unseen", 4)
+    commands.done("--alter", "--mirror", name, "--config", f"mirror.topics.include=[{base}-a.*,{base}-b.*]")
+    mirror.start_worker()
+    wait_begun(commands, name, {there: 10, later: 0, unseen: 0, other: 7})
+    last = made("b-later", 3)
+    wait_begun(commands, name, {there: 10, later: 0, unseen: 0, other: 7, last: 0})
+    for topic in (later, unseen, last):
+        mirror.wait_for(lambda: compare(source, mirror.destination, topic).identical, lambda: topic, 20.0)  # noqa: B023
+    commands.done("--stop", "--topics", f"{base}.*", "--mirror", name)
+    commands.done("--delete", "--mirror", name)
+
+
+def test_a_time_is_followed_where_it_can_be_and_a_later_topic_is_whole(mirror: Mirror, commands: Commands) -> None:
+    """A topic that is born later has records from before that time: they are no reason to leave any of it out."""
+    source, base, middle = mirror.source, f"t{time.time_ns()}", 1_700_000_000_000
+    there, later = f"{base}-there", f"{base}-later"
+    source.create_topic(there, config={"retention.ms": "-1"})
+    write(source, there, numbered(10, timestamp_ms=middle - 100_000))
+    write(source, there, numbered(5, timestamp_ms=middle + 1_000))
+    name = commands.mirror(
+        mirror_start_offset_spec=str(middle),
+        mirror_topics_include=f"{base}.*",
+        mirror_metadata_refresh_interval_ms="500",
+    )
+    wait_begun(commands, name, {there: 10})
+    source.create_topic(later, config={"retention.ms": "-1"})
+    write(source, later, numbered(6, timestamp_ms=middle - 100_000))
+    write(source, later, numbered(2, timestamp_ms=middle + 1_000))
+    wait_begun(commands, name, {there: 10, later: 0})
+    mirror.wait_for(lambda: compare(source, mirror.destination, later).identical, lambda: later, 20.0)
+    commands.done("--stop", "--topics", f"{base}.*", "--mirror", name)
+    commands.done("--delete", "--mirror", name)

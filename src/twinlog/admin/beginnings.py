@@ -1,18 +1,19 @@
 """Where the first copy of a topic begins: what a start asks for, as offsets of the source's partitions."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from twinlog.config.kinds import START_OFFSET, StartOffset
 from twinlog.config.mirror import MirrorConfig
 from twinlog.control.commands import FoundTopic
-from twinlog.errors import InvalidRequest, RetryLater
+from twinlog.errors import ConcurrentChange, InvalidRequest, RetryLater
 from twinlog.names import TopicPartition
 from twinlog.wire import codes
 from twinlog.wire.cluster import Cluster, TopicInfo
 from twinlog.wire.ops import LATEST, list_offsets
 
 EARLIEST = "earliest"
+SHOWN = 10
 
 
 def parse(text: str) -> StartOffset:
@@ -33,7 +34,8 @@ async def chosen(
     """Give each topic the offsets at which its copy begins, by the source's present state.
 
     `start_at` None: as `mirror.start.offset.spec` says. It counts only where the destination's log is empty. A time
-    without a record at or after it means the end. Raises RetryLater where a partition's offset cannot be told.
+    without a record at or after it means the end. A topic that is not in `theirs` begins at its beginning. Raises
+    RetryLater where a partition's offset cannot be told.
     """
     wanted = config.start_offset_spec if start_at is None else parse(start_at)
     if wanted.at == EARLIEST:
@@ -51,6 +53,19 @@ async def chosen(
         else topic
         for topic in found
     )
+
+
+def check_still(found: tuple[FoundTopic, ...], later: Collection[str]) -> None:
+    """Refuse to begin behind the beginning of a topic that, by what was committed meanwhile, was born later.
+
+    Raises ConcurrentChange: another worker, or a command, has looked for the same patterns at the same time.
+    """
+    cut = sorted(topic.name for topic in found if topic.name in later and topic.start_offsets)
+    if cut:
+        raise ConcurrentChange(
+            f"Another command or worker looked for topics of the same patterns at the same moment, so where "
+            f"{', '.join(cut[:SHOWN])} begins was told by what has changed since. Nothing was started. Run it again."
+        )
 
 
 async def _offsets(source: Cluster, asked: list[TopicPartition], wanted: StartOffset) -> dict[TopicPartition, int]:

@@ -5,9 +5,12 @@ from collections.abc import Iterable
 from twinlog.control.describe import PartitionDescription
 from twinlog.control.image import Image
 from twinlog.control.lifecycle import PartitionState
+from twinlog.relay.lease import LEASE_S
 
-STALE_MS = 5_000
-"""A worker writes every second and publishes every three; after this long something is wrong with it."""
+STALE_MS = int(LEASE_S * 1000) + 1_000
+"""A worker writes every second and publishes every three. Its lease is over by then, too: what it is told to stop is
+never taken for stopped, since no worker runs, while one that froze may still write.
+"""
 
 _AT_REST = frozenset({PartitionState.PAUSED, PartitionState.STOPPED, PartitionState.FAILED})
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -21,6 +22,7 @@ from twinlog.admin.starting import StartRequest, start_topics
 from twinlog.admin.stopping import StopManner, move_topics, stop_topics
 from twinlog.config.client import ClientSettings
 from twinlog.config.mirror import MirrorConfig, check_mirror_name
+from twinlog.config.patterns import Patterns
 from twinlog.config.secrets import has_reference
 from twinlog.control.checks import check_source, find_mirror
 from twinlog.control.commands import Alter, Altered, Create, Delete, Deleted
@@ -30,7 +32,9 @@ from twinlog.control.handle_mirror import alter, delete
 from twinlog.control.handle_topics import pause, recover, resume
 from twinlog.control.image import Image
 from twinlog.control.lifecycle import PartitionState
+from twinlog.control.mirror_configs import MirrorConfigs, describe_configs
 from twinlog.control.records import SkippedRecord
+from twinlog.control.selection import is_name, names_in
 from twinlog.errors import BadInput, ClusterMirrorAlreadyExists, InvalidConfig
 from twinlog.names import TopicPartition
 from twinlog.state.log import StateLog
@@ -147,7 +151,8 @@ class MirrorAdmin:
             salvage_dir=salvage_dir,
             loop_check=loop_check,
         )
-        return await start_topics(self._cluster, await self._log(), request, timeout_s=self._timeout_s)
+        result = await start_topics(self._cluster, await self._log(), request, timeout_s=self._timeout_s)
+        return replace(result, unmatched=_unmatched(request, result))
 
     async def stop_mirror_topics(
         self,
@@ -276,18 +281,23 @@ class MirrorAdmin:
         *,
         failed: bool = False,
         source_cluster_id: str | None = None,
+        topics: Sequence[str] = (),
     ) -> DescribeMirrorsResult:
         """Return the partitions of some mirrors (None: all) as the workers last published them.
 
-        With `source_cluster_id`, only of mirrors of that cluster, and up to where each partition was mirrored from it.
+        With `source_cluster_id`, only of mirrors of that cluster, and up to where each partition was mirrored from it;
+        with `topics`, names and regexes, only of topics that they match.
 
-        Raises UnknownClusterMirror for a mirror that does not exist.
+        Raises UnknownClusterMirror for a mirror that does not exist, BadInput (a pattern).
         """
         image = await self._image()
         now_ms = time.time_ns() // 1_000_000
         rows = describe(image, Describe(now_ms, mirrors, partitions, failed))
         if source_cluster_id is not None:
             rows = tuple(row for row in rows if _source_of(image, row.mirror) == source_cluster_id)
+        if topics:
+            named, expressions = names_in(topics), Patterns(tuple(entry for entry in topics if not is_name(entry)))
+            rows = tuple(row for row in rows if row.topic in named or expressions.matches(row.topic))
         ages = [row.figures_age_ms for row in moving(rows)]
         return DescribeMirrorsResult(
             partitions=rows,
@@ -297,6 +307,15 @@ class MirrorAdmin:
             retry_max_attempts={name: _retry_max(image, name) for name in {row.mirror for row in rows}},
             last_mirrored_positions={} if source_cluster_id is None else _positions(image, source_cluster_id),
         )
+
+    async def describe_configs(
+        self, mirrors: Collection[str] | None = None, *, source_cluster_id: str | None = None
+    ) -> tuple[MirrorConfigs, ...]:
+        """Return the configs of some mirrors (None: all), set or default, and the patterns that they remember.
+
+        Of a secret only the reference to it is told. Raises UnknownClusterMirror for a mirror that does not exist.
+        """
+        return describe_configs(await self._image(), mirrors, source_cluster_id)
 
     async def _log(self) -> StateLog:
         return await state.open_log(self._cluster, create=False)
@@ -314,6 +333,17 @@ class MirrorAdmin:
             return "", (f"The source was not contacted, since its secrets are not on this machine: {problem}",)
         async with connected(config, timeout_s=self._timeout_s) as source:
             return source.cluster_id, ()
+
+
+def _unmatched(request: StartRequest, result: StartMirrorTopicsResult) -> tuple[str, ...]:
+    """What was given to start and found no topic, but for entries that the same command excludes."""
+    found = {*result.started, *result.already, *result.excluded, *result.failed}
+    given = (entry for entry in request.include if entry not in request.exclude)
+    return tuple(entry for entry in given if not (entry in found if is_name(entry) else _any(entry, found)))
+
+
+def _any(pattern: str, names: Collection[str]) -> bool:
+    return bool(Patterns((pattern,)).select(names))
 
 
 def _source_of(image: Image, mirror: str) -> str:

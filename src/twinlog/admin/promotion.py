@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 
 from twinlog.admin.sources import check_identity, connected
 from twinlog.config.mirror import MirrorConfig
+from twinlog.control.checks import check_source
 from twinlog.control.image import Image
 from twinlog.control.lifecycle import PartitionState
-from twinlog.control.records import NO_TOPIC_ID, MirrorRecord, TopicRecord
+from twinlog.control.records import MirrorRecord, TopicRecord
 from twinlog.errors import (
     AuthenticationFailed,
     InvalidConfig,
@@ -19,7 +20,7 @@ from twinlog.errors import (
     RetryLater,
     UnsupportedVersion,
 )
-from twinlog.names import TopicPartition
+from twinlog.names import TopicPartition, ids_differ
 from twinlog.sync import groups
 from twinlog.sync.refresh import configs_behind
 from twinlog.sync.topics import read_topics
@@ -112,6 +113,32 @@ async def behind(
         ) from problem
 
 
+async def left_behind(
+    cluster: Cluster, mirror: MirrorRecord, ends: Mapping[TopicPartition, int], *, timeout_s: float
+) -> dict[TopicPartition, int]:
+    """Return how many offsets the source has beyond where stopped partitions end. Raises what `connected` raises."""
+    if not ends:
+        return {}
+    config = MirrorConfig.from_properties(mirror.configs, f"the configs of mirror {mirror.mirror}")
+    async with connected(config, timeout_s=timeout_s) as source:
+        check_identity(mirror, source, given=None)
+        check_source(mirror.mirror, source.cluster_id, cluster.cluster_id)
+        told = await list_offsets(source, dict.fromkeys(ends, LATEST))
+    for where, one in told.items():
+        check(one.error, f"The end of {where} cannot be told at the source")
+    return {where: told[where].offset - end for where, end in ends.items() if told[where].offset > end}
+
+
+def left_at_source(mirror: str, topic: str, left: Mapping[TopicPartition, int]) -> MirrorTopicBehind:
+    """The error of a topic that was level when it was looked at, and not any more when it was STOPPED."""
+    some = _told("lag", (f"{where} {count} offset(s)" for where, count in sorted(left.items()) if where.topic == topic))
+    return MirrorTopicBehind(
+        f"Topic '{topic}' of mirror '{mirror}' is STOPPED, but its producers went on after it was found level. {some}, "
+        f"which only the source has. Before anybody writes to the destination, start it again, let the producers at "
+        f"the source end, and stop it with --check-lag once more."
+    )
+
+
 class _Comparing:
     """One look at both clusters."""
 
@@ -175,7 +202,7 @@ def _changed(record: TopicRecord, theirs: TopicInfo | None, ours: TopicInfo | No
     ):
         if info is None:
             return f"the topic does not exist at the {side}"
-        if NO_TOPIC_ID not in {info.id, recorded} and info.id != recorded:
+        if ids_differ(recorded, info.id):
             return f"the topic was deleted and created again at the {side}"
     return ""
 

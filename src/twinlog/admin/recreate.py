@@ -61,7 +61,7 @@ async def remove(
         raise AuthorizationFailed(
             f"{missing} The right needed at the destination is DELETE on topic '{topic.name}'. Its tail is in {path}."
         ) from missing
-    await _gone(cluster, topic, path)
+    await wait_gone(cluster, topic, f"Its tail is in {path}. Run the command again.")
     return path
 
 
@@ -78,8 +78,11 @@ async def _check_unchanged(
         )
 
 
-async def _gone(cluster: Cluster, topic: TopicInfo, path: Path) -> None:
-    """Wait until the brokers no longer know the topic: until then a new one of its name may be refused."""
+async def wait_gone(cluster: Cluster, topic: TopicInfo, advice: str) -> None:
+    """Wait until the brokers no longer know a deleted topic: until then a new one of its name may be refused.
+
+    Raises RetryLater, with `advice`.
+    """
     deadline = time.monotonic() + GONE_WITHIN_S
     while True:
         found, _ = await read_topics(cluster, [topic.name])
@@ -87,7 +90,6 @@ async def _gone(cluster: Cluster, topic: TopicInfo, path: Path) -> None:
             return
         if time.monotonic() > deadline:
             raise RetryLater(
-                f"Topic '{topic.name}' was deleted, and brokers still know it after {GONE_WITHIN_S:g} s. Its tail is "
-                f"in {path}. Run the command again."
+                f"Topic '{topic.name}' was deleted, and brokers still know it after {GONE_WITHIN_S:g} s. {advice}"
             )
         await asyncio.sleep(LOOK_EVERY_S)

@@ -7,6 +7,7 @@ from pathlib import Path
 from twinlog.admin.divergence import Tail
 from twinlog.admin.promotion import Behind
 from twinlog.control.describe import PartitionDescription
+from twinlog.control.selection import NO_EDITS, Edits
 from twinlog.errors import TwinlogError
 from twinlog.names import TopicPartition
 
@@ -36,7 +37,8 @@ class StartMirrorTopicsResult:
     `already`: was MIRRORING. `pending`: named, not at the source yet. `excluded`: matched by a regex only, and left out
     by an exclude. `stopped`: was active and matches an exclude now. `failed`: the reason for each topic that was not
     started; the others go on. `recreated`: the diverged topics that were deleted at the destination to be made anew, of
-    a dry run those that would be. `live_workers`: how many workers can begin with it.
+    a dry run those that would be. `live_workers`: how many workers can begin with it. `edits`: which patterns were
+    saved (of a dry run: would be). `unmatched`: the names and regexes given that no topic of the source matches.
     """
 
     mirror: str
@@ -49,6 +51,8 @@ class StartMirrorTopicsResult:
     notes: tuple[str, ...] = ()
     recreated: Mapping[str, Recreated] = field(default_factory=dict)
     live_workers: int = 0
+    edits: Edits = NO_EDITS
+    unmatched: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,7 @@ class StopMirrorTopicsResult:
     topics that lack nothing; none of them was stopped.
 
     `acls`: those that were held back while the topics were mirrored, and were given now (a dry run: would be).
+    `edits`: which patterns were taken back or saved (a dry run: would be).
     """
 
     mirror: str
@@ -77,6 +82,7 @@ class StopMirrorTopicsResult:
     level: tuple[str, ...] = ()
     acls: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    edits: Edits = NO_EDITS
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from twinlog.config.bootstrap import parse_bootstrap
 from twinlog.config.mirror import MirrorConfig
+from twinlog.control.commands import Handled, Started
 from twinlog.control.image import Image
 from twinlog.control.records import MirrorRecord
 from twinlog.errors import AuthorizationFailed, BadInput, InvalidRequest, UnsupportedVersion
@@ -59,3 +60,13 @@ async def state_of(cluster: Cluster, *, timeout_s: float) -> Image | str:
             return await log.load(timeout_s=timeout_s)
     except (*_UNREADABLE, TimeoutError) as reason:
         return str(reason) or f"no answer within {timeout_s:g} s."
+
+
+def identified(handled: Handled[Started], image: Image, mirror: str, source_cluster_id: str) -> Handled[Started]:
+    """Write down the source cluster's id with the start, where it was not known when the mirror was created."""
+    records = list(handled.records)
+    record = next((r for r in records if isinstance(r, MirrorRecord)), image.mirrors[mirror])
+    if record.source_cluster_id or not source_cluster_id:
+        return handled
+    rest = [r for r in records if r is not record]
+    return Handled((replace(record, source_cluster_id=source_cluster_id), *rest), handled.reply)

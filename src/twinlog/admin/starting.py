@@ -6,25 +6,29 @@ the others go on.
 
 import asyncio
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from uuid import UUID
 
 from twinlog.admin import beginnings, recreate, state
 from twinlog.admin.crossing import undo_crossed
-from twinlog.admin.failback import Diverged, find_diverged, refusal
+from twinlog.admin.failback import Diverged, find_diverged, refusal, shared_offsets
 from twinlog.admin.live import live_workers
 from twinlog.admin.loops import find_loops
 from twinlog.admin.results import Recreated, StartMirrorTopicsResult
 from twinlog.admin.salvage import path_of
-from twinlog.admin.sources import check_identity, connected, state_of
+from twinlog.admin.sources import check_identity, connected, identified, state_of
+from twinlog.admin.twins import check_twins, gone_since, grow_twins, unchecked
 from twinlog.config.mirror import MirrorConfig
 from twinlog.config.patterns import Patterns
+from twinlog.control.anew import Anew
 from twinlog.control.checks import check_source, find_mirror
 from twinlog.control.commands import FoundTopic, Handled, Start, Started
 from twinlog.control.handle import start
 from twinlog.control.image import Image
+from twinlog.control.looked import Looked
 from twinlog.control.records import NO_TOPIC_ID, MirrorRecord
 from twinlog.control.selection import names_in
 from twinlog.errors import (
@@ -51,15 +55,14 @@ SHOWN = 10
 AT_ONCE = 16
 """Topics prepared side by side."""
 
-CREATED_TOGETHER, PARTITIONS_TOGETHER = 100, 2_000
-"""Topics, and partitions, made by one request: a controller refuses what would be more than 10,000 records at once."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartRequest:
     """What is to be started; `MirrorAdmin.start_mirror_topics` describes the fields.
 
     `salvage_dir`: where the tails of diverged topics go before these are recreated; None: they are refused.
+    `discovered`: of the topics that are meant only these, which discovery has found; None: all, as a command.
+    `anew`: what the only one of these is to have again, whose destination was deleted to be made anew.
     """
 
     mirror: str
@@ -73,6 +76,8 @@ class StartRequest:
     start_at: str | None = None
     salvage_dir: Path | None = None
     loop_check: bool = True
+    discovered: frozenset[str] | None = None
+    anew: Anew | None = None
 
     def __post_init__(self) -> None:
         Patterns(self.include)
@@ -94,7 +99,15 @@ class StartRequest:
     def chosen(self, names: Collection[str]) -> list[str]:
         """The names that are meant; one that is written as a name means exactly that topic."""
         expressions = Patterns(tuple(entry for entry in self.include if entry not in self.named))
-        return sorted(name for name in names if name in self.named or expressions.matches(name))
+        meant = sorted(name for name in names if name in self.named or expressions.matches(name))
+        return [name for name in meant if self.discovered is None or name in self.discovered]
+
+    def from_zero(self, looked: Looked, found: Collection[FoundTopic]) -> set[str]:
+        """The topics that begin at their beginning whatever the mirror's spec says, since they were born later."""
+        if self.start_at is not None:
+            return set()
+        named = self.named if self.discovered is None else ()
+        return {one.name for one in found if one.name not in named and looked.born_later(one.name, one.source_topic_id)}
 
 
 async def start_topics(
@@ -132,6 +145,7 @@ class _Starting:
         self._mirror = mirror
         self._failed: dict[str, TwinlogError] = {}
         self._notes: list[str] = []
+        self._shared: dict[str, tuple[int, ...]] = {}
         self._recreated: dict[str, Recreated] = {}
         self._workers = 0
 
@@ -158,7 +172,7 @@ class _Starting:
         self._must_exist(before)
         self._failed |= before.failed
         self._failed |= {
-            name: _unchecked(name, loops.unchecked[name])
+            name: unchecked(name, loops.unchecked[name])
             for name in before.started
             if name in ours and name in loops.unchecked
         }
@@ -167,12 +181,21 @@ class _Starting:
             return self._result(before)
         await self._check_rights()
         found = tuple(
-            replace(topic, destination_topic_id=made.get(topic.name, topic.destination_topic_id))
+            replace(
+                topic,
+                destination_topic_id=made.get(topic.name, topic.destination_topic_id),
+                shared_offsets=self._shared.get(topic.name, ()),
+            )
             for topic in found
             if topic.name not in self._failed
         )
-        found = await beginnings.chosen(self._source, found, theirs, self._config, self._request.start_at)
-        judged = await self._judge(found, reverse, commit=True)
+        later = self._request.from_zero(Looked(image, self._mirror), found)
+        asked = {name: info for name, info in theirs.items() if name not in later}
+        found = await beginnings.chosen(self._source, found, asked, self._config, self._request.start_at)
+        self._failed |= await gone_since(self._cluster, found)
+        found = tuple(topic for topic in found if topic.name not in self._failed)
+        unstarted = {name: theirs[name].id for name in theirs.keys() & self._failed.keys()}
+        judged = await self._judge(found, reverse, commit=True, unstarted=unstarted)
         if isinstance(there, Image):
             sides = (self._source, self._cluster)
             self._failed |= await undo_crossed(sides, self._log, judged, within_s=STATE_WITHIN_S)
@@ -230,19 +253,39 @@ class _Starting:
 
     # Judging
 
-    async def _judge(self, found: tuple[FoundTopic, ...], reverse: Mapping[str, str], *, commit: bool) -> Started:
-        include = tuple(entry for entry in self._request.include if entry not in self._failed)
+    async def _judge(
+        self,
+        found: tuple[FoundTopic, ...],
+        reverse: Mapping[str, str],
+        *,
+        commit: bool,
+        unstarted: Mapping[str, UUID] = MappingProxyType({}),
+    ) -> Started:
+        # What discovery asks for is in the mirror's lists already; a command's names are remembered if they can start.
+        remembered = self._request.discovered is not None
+        include = tuple(entry for entry in self._request.include if remembered or entry not in self._failed)
         if not include and not found:
             return Started(self._mirror.mirror, (), (), (), (), (), {})
         command = Start(
-            mirror=self._mirror.mirror, topics=found, include=include, exclude=self._request.exclude, reverse=reverse
+            mirror=self._mirror.mirror,
+            topics=found,
+            include=include,
+            exclude=self._request.exclude,
+            reverse=reverse,
+            unstarted=unstarted,
+            anew=min(self._request.discovered or ("",)) if self._request.anew else "",
+            discovery=self._request.discovered is not None and self._request.anew is None,
         )
         source_id = self._source.cluster_id if self._request.source_bootstrap is None else ""
 
         def handler(image: Image) -> Handled[Started]:
             self._workers = len(live_workers(image, time.time_ns() // 1_000_000))
             handled = identified(start(image, command), image, self._mirror.mirror, source_id)
-            return handled if commit else Handled((), handled.reply)
+            if not commit:
+                return Handled((), handled.reply)
+            looked = Looked(image, image.mirrors[self._mirror.mirror])
+            beginnings.check_still(found, self._request.from_zero(looked, found))
+            return handled
 
         return await state.change(self._cluster, self._log, handler, dry_run=self._request.dry_run)
 
@@ -260,7 +303,7 @@ class _Starting:
         both = [(topic, ours[topic.name]) for topic in topics if topic.name in ours]
         for name, diverged in (await find_diverged((self._source, self._cluster), states, both, spans[1])).items():
             await self._diverged(ours, name, diverged, spans[1])
-        topics = self._checked(states[1], [topic for topic in topics if topic.name not in self._failed], ours, spans)
+        topics = await self._twins(states, [topic for topic in topics if topic.name not in self._failed], ours, spans)
         if not topics or self._request.dry_run:
             return {}
         gate = asyncio.Semaphore(AT_ONCE)
@@ -322,7 +365,7 @@ class _Starting:
             t.name: self._plan(s, defaults, factor) for t in topics if isinstance(s := settings[t.name], SourceConfigs)
         }
         made: dict[str, UUID] = {}
-        for some in portions([topic for topic in topics if topic.name in plans]):
+        for some in sync_topics.portions([topic for topic in topics if topic.name in plans]):
             wanted = {topic.name: (len(topic.partitions), plans[topic.name].configs) for topic in some}
             try:
                 created = await create_topics(
@@ -344,7 +387,9 @@ class _Starting:
 
     def _plan(self, settings: SourceConfigs, defaults: DestinationDefaults, factor: int | None) -> ConfigPlan:
         wanted = sync_configs.UNKNOWN if factor is None else factor
-        return sync_configs.plan(settings, self._config, defaults, replication_factor=wanted)
+        planned = sync_configs.plan(settings, self._config, defaults, replication_factor=wanted)
+        anew = self._request.anew
+        return planned if anew is None else replace(planned, configs={**anew.configs, **planned.configs})
 
     async def _spans(
         self, topics: Sequence[TopicInfo], ours: Mapping[str, TopicInfo]
@@ -354,25 +399,23 @@ class _Starting:
         destination = await sync_topics.spans(self._cluster, [ours[topic.name] for topic in existing])
         return await sync_topics.spans(self._source, existing), destination
 
-    def _checked(
+    async def _twins(
         self,
-        image: Image,
+        states: tuple[Image | str, Image],
         topics: Sequence[TopicInfo],
         ours: Mapping[str, TopicInfo],
         spans: tuple[Mapping[TopicPartition, Span], Mapping[TopicPartition, Span]],
     ) -> list[TopicInfo]:
-        ready: list[TopicInfo] = []
-        for topic in topics:
-            existing = ours.get(topic.name)
-            record = image.topic(self._mirror.mirror, topic.name)
-            recorded = existing is not None and record is not None and record.destination_topic_id == existing.id
-            try:
-                if existing is not None:
-                    sync_topics.check_twin(topic, existing, *spans, recorded=recorded)
-                ready.append(topic)
-            except TwinlogError as refused:
-                self._failed[topic.name] = refused
-        return ready
+        """The topics whose destination does not exist or can be the twin, which has as many partitions by then."""
+        both = [(topic, ours[topic.name]) for topic in topics if topic.name in ours]
+        self._shared = shared_offsets((self._source, self._cluster), states, both)
+        known = {name for name, offsets in self._shared.items() if max(offsets, default=-1) >= 0}
+        self._failed |= check_twins((states[1], self._mirror.mirror), topics, ours, spans, known)
+        left = [topic for topic in topics if topic.name not in self._failed]
+        notes, refused = await grow_twins(self._cluster, left, ours, dry_run=self._request.dry_run)
+        self._notes += notes
+        self._failed |= refused
+        return [topic for topic in left if topic.name not in refused]
 
     async def _one(
         self,
@@ -440,42 +483,10 @@ class _Starting:
             notes=(*self._notes, *self._without_effect(judged)),
             recreated=self._recreated,
             live_workers=self._workers,
+            edits=judged.edits.without(failed),
         )
 
     def _without_effect(self, judged: Started) -> list[str]:
         if not judged.already or self._request.start_at in {None, beginnings.EARLIEST}:
             return []
         return [f"--start-at has no effect on what is mirrored already: {', '.join(judged.already[:SHOWN])}."]
-
-
-def _unchecked(topic: str, why: str) -> InvalidRequest:
-    """A topic that does not exist here cannot come round from here; of one that does nobody can say."""
-    return InvalidRequest(
-        f"Topic '{topic}' exists at the destination, and whether its source has it from here in the end could not be "
-        f"checked. {why} In a ring, what is written at one cluster would come back to it. Where you know that there is "
-        f"none, start it with --no-loop-check."
-    )
-
-
-def portions(topics: Sequence[TopicInfo]) -> Iterator[list[TopicInfo]]:
-    """Cut into what one request creates; a topic of very many partitions goes alone."""
-    portion: list[TopicInfo] = []
-    partitions = 0
-    for topic in topics:
-        partitions += len(topic.partitions)
-        if portion and (len(portion) == CREATED_TOGETHER or partitions > PARTITIONS_TOGETHER):
-            yield portion
-            portion, partitions = [], len(topic.partitions)
-        portion.append(topic)
-    if portion:
-        yield portion
-
-
-def identified(handled: Handled[Started], image: Image, mirror: str, source_cluster_id: str) -> Handled[Started]:
-    """Write down the source cluster's id with the start, where it was not known when the mirror was created."""
-    records = list(handled.records)
-    record = next((r for r in records if isinstance(r, MirrorRecord)), image.mirrors[mirror])
-    if record.source_cluster_id or not source_cluster_id:
-        return handled
-    rest = [r for r in records if r is not record]
-    return Handled((replace(record, source_cluster_id=source_cluster_id), *rest), handled.reply)

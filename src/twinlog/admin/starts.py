@@ -2,11 +2,14 @@
 
 import asyncio
 from collections.abc import Mapping
+from uuid import UUID
 
+from twinlog.admin import state
 from twinlog.control.image import Image
-from twinlog.control.records import NO_TOPIC_ID, TopicRecord
-from twinlog.errors import TwinlogError
-from twinlog.state.log import StateLog
+from twinlog.control.records import TopicRecord
+from twinlog.errors import Unreachable
+from twinlog.names import ids_differ
+from twinlog.state.topic import STATE_TOPIC
 from twinlog.wire.cluster import Cluster
 
 WITHIN_S = 10.0
@@ -15,30 +18,30 @@ WITHIN_S = 10.0
 async def chosen_starts(source: Cluster, destination: Cluster, topic: str) -> Mapping[int, int]:
     """Return the first offset that was to be mirrored, by partition, as the destination's state has it.
 
-    Empty where nobody chose any, or where the state does not exist or may not be read.
+    Empty where nobody chose any, or where the destination has no state. Raises a TwinlogError where it cannot be read.
     """
     try:
         async with asyncio.timeout(WITHIN_S):
-            log = await StateLog.open(destination, create=False)
+            log = await state.open_log(destination, create=False)
             if not log.shards:
                 return {}
-            image = await log.load(timeout_s=WITHIN_S)
+            image = await state.read(log)
             ids = [await _id(cluster, topic) for cluster in (source, destination)]
-    except (TwinlogError, TimeoutError):
-        return {}
+    except TimeoutError:
+        raise Unreachable(f"Topic {STATE_TOPIC} of the {destination} could not be read in {WITHIN_S:g} s.") from None
     for record in image.mirrors_of(topic):
         if record.start_offsets and _is(image, record, source.cluster_id, ids):
             return dict(enumerate(record.start_offsets))
     return {}
 
 
-async def _id(cluster: Cluster, topic: str) -> object:
+async def _id(cluster: Cluster, topic: str) -> UUID:
     return (await cluster.topics([topic]))[topic].id
 
 
-def _is(image: Image, record: TopicRecord, source_id: str, ids: list[object]) -> bool:
+def _is(image: Image, record: TopicRecord, source_id: str, ids: list[UUID]) -> bool:
     """Whether a record is about these two topics."""
     mirror = image.mirrors.get(record.mirror)
     recorded = [record.source_topic_id, record.destination_topic_id]
-    same = all(NO_TOPIC_ID in {one, now} or one == now for one, now in zip(recorded, ids, strict=True))
+    same = not any(ids_differ(one, now) for one, now in zip(recorded, ids, strict=True))
     return same and mirror is not None and mirror.source_cluster_id in {"", source_id}

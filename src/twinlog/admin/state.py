@@ -54,7 +54,8 @@ async def change(
     if dry_run:
         return handler(await load(log)).reply
     with _needing(CHANGING):
-        return await transact(cluster, log, handler)
+        async with log.changing:
+            return await transact(cluster, log, handler)
 
 
 @contextmanager

@@ -2,29 +2,33 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from twinlog.admin import acls, promotion, state
 from twinlog.admin.live import live_workers
 from twinlog.admin.results import MoveMirrorTopicsResult, StopMirrorTopicsResult
+from twinlog.config.mirror import MirrorConfig
 from twinlog.config.patterns import Patterns
 from twinlog.control.checks import find_mirror
 from twinlog.control.commands import Handled, Moved, OnTopics, Stop, Stopped
 from twinlog.control.describe import lag_between
 from twinlog.control.handle import stop
 from twinlog.control.image import Image
-from twinlog.control.lifecycle import PartitionState
+from twinlog.control.lifecycle import DesiredState, PartitionState
 from twinlog.control.records import UNKNOWN_OFFSET, Change
 from twinlog.control.selection import names_in
-from twinlog.errors import ClusterMirrorError, InvalidRequest
+from twinlog.errors import BadInput, ClusterMirrorError, InvalidRequest, TwinlogError
 from twinlog.names import TopicPartition
 from twinlog.state.log import StateLog
 from twinlog.wire.cluster import Cluster
 
 LOOK_EVERY_S = 1.0
 """How often it is looked whether a worker is still alive; a worker writes every second."""
+
+GROUPS_WITHIN_S = 3.0
+"""For so long it is waited, behind STOPPED, for the groups to be synced once more; no worker takes longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +41,23 @@ class StopManner:
     dry_run: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _GroupsDue:
+    """Topics whose groups a worker syncs once more when they are stopped, and when it did so last before."""
+
+    topics: frozenset[str] = frozenset()
+    before_ms: int = 0
+
+    def over(self, image: Image, mirror: str) -> bool:
+        """Whether that is done for what was stopped at once; of very many topics the worker names some only."""
+        if not self.topics:
+            return True
+        record = image.skipped.get(mirror)
+        if record is None or record.last_synced_ms == self.before_ms:
+            return False
+        return not self.topics.isdisjoint(record.last_synced)
+
+
 async def stop_topics(
     cluster: Cluster, log: StateLog, mirror: str, patterns: Sequence[str], manner: StopManner
 ) -> StopMirrorTopicsResult:
@@ -47,11 +68,37 @@ async def stop_topics(
         if refused is not None:
             return refused
     dry_run, wait_s = manner.dry_run, manner.wait_s
-    judged = await state.change(cluster, log, lambda image: stop(image, command), dry_run=dry_run)
+    due = _GroupsDue()
+
+    def handler(image: Image) -> Handled[Stopped]:
+        nonlocal due
+        handled = stop(image, command)
+        due = _groups_due(image, mirror, handled.reply.stopped)
+        return handled
+
+    judged = await state.change(cluster, log, handler, dry_run=dry_run)
     if dry_run:
         given = acls.to_give(await state.load(log), judged.mirror, judged.stopped)
-        return StopMirrorTopicsResult(judged.mirror, judged.stopped, judged.already, judged.failed, acls=given)
-    return await _waited(log, judged, wait_s)
+        return StopMirrorTopicsResult(
+            judged.mirror, judged.stopped, judged.already, judged.failed, acls=given, edits=judged.edits
+        )
+    result = await _waited(log, judged, wait_s, due)
+    return await _looked_again(cluster, log, result, manner.timeout_s) if manner.check_lag else result
+
+
+async def _looked_again(
+    cluster: Cluster, log: StateLog, result: StopMirrorTopicsResult, timeout_s: float
+) -> StopMirrorTopicsResult:
+    """Say what was written at the source between the check and the stop: nobody else would."""
+    mirror = find_mirror(await state.load(log), result.mirror)
+    ends = {where: end for where, end in result.ends.items() if where.topic in result.stopped}
+    try:
+        left = await promotion.left_behind(cluster, mirror, ends, timeout_s=timeout_s)
+    except TwinlogError as unknown:
+        note = f"The source could not be asked once more whether something was written since the check: {unknown}"
+        return replace(result, notes=(*result.notes, note))
+    late = {topic: promotion.left_at_source(mirror.mirror, topic, left) for topic in {where.topic for where in left}}
+    return replace(result, failed={**result.failed, **late}, lags={**result.lags, **left})
 
 
 async def move_topics(
@@ -73,8 +120,8 @@ async def move_topics(
         return MoveMirrorTopicsResult(judged.mirror, judged.moved, judged.already, judged.failed)
     image = await state.load(log)
     topics = (*judged.moved, *judged.already)
-    if until is not None and live_workers(image, _now_ms()) and _waiting_for(image, mirror, topics, until):
-        await _until(log, image, mirror, topics, there=until, wait_s=wait_s)
+    if until is not None and live_workers(image, _now_ms()):
+        await _until(log, image, lambda: not _waiting_for(image, mirror, topics, until), wait_s)
     return MoveMirrorTopicsResult(
         mirror=judged.mirror,
         moved=judged.moved,
@@ -116,11 +163,14 @@ async def _not_level(cluster: Cluster, image: Image, command: Stop, timeout_s: f
     return StopMirrorTopicsResult(mirror.mirror, already=judged.already, failed=failed, behind=late, level=level)
 
 
-async def _waited(log: StateLog, judged: Stopped, wait_s: float) -> StopMirrorTopicsResult:
+async def _waited(log: StateLog, judged: Stopped, wait_s: float, due: _GroupsDue) -> StopMirrorTopicsResult:
     image = await state.load(log)
     topics, there = (*judged.stopped, *judged.already), PartitionState.STOPPED
-    if live_workers(image, _now_ms()) and _waiting_for(image, judged.mirror, topics, there):
-        await _until(log, image, judged.mirror, topics, there=there, wait_s=wait_s)
+    if live_workers(image, _now_ms()):
+        began = time.monotonic()
+        await _until(log, image, lambda: not _waiting_for(image, judged.mirror, topics, there), wait_s)
+        left_s = min(GROUPS_WITHIN_S, wait_s - (time.monotonic() - began))
+        await _until(log, image, lambda: due.over(image, judged.mirror), left_s)
     result = StopMirrorTopicsResult(
         mirror=judged.mirror,
         stopped=judged.stopped,
@@ -130,22 +180,39 @@ async def _waited(log: StateLog, judged: Stopped, wait_s: float) -> StopMirrorTo
         waiting_for=_waiting_for(image, judged.mirror, topics, there),
         live_workers=len(live_workers(image, _now_ms())),
         lags=_lags(image, judged.mirror, topics),
+        edits=judged.edits,
     )
     return await acls.give(log, image, result)
 
 
-async def _until(
-    log: StateLog, image: Image, mirror: str, topics: Sequence[str], *, there: PartitionState, wait_s: float
-) -> None:
-    """Follow the state until all partitions are `there`, or no worker is left; the image moves with it."""
+def _groups_due(image: Image, mirror: str, stopped: Sequence[str]) -> _GroupsDue:
+    record, configs = image.skipped.get(mirror), image.mirrors[mirror].configs
+    topics = (image.topic(mirror, name) for name in stopped if _syncs_groups(configs))
+    return _GroupsDue(
+        frozenset(one.topic for one in topics if one is not None and one.desired is DesiredState.MIRRORING),
+        0 if record is None else record.last_synced_ms,
+    )
+
+
+def _syncs_groups(configs: Mapping[str, str]) -> bool:
+    try:
+        return MirrorConfig.from_properties(configs, "the configs of the mirror").groups_sync_enabled
+    except BadInput:  # no worker can use them either
+        return False
+
+
+async def _until(log: StateLog, image: Image, there: Callable[[], bool], wait_s: float) -> None:
+    """Follow the state until all is `there`, or no worker is left; the image moves with it."""
+    if there():
+        return
     done = asyncio.Event()
 
     def look(changes: Sequence[Change]) -> None:
-        if changes and not _waiting_for(image, mirror, topics, there):
+        if changes and there():
             done.set()
 
     following = asyncio.create_task(log.follow(image, look), name="follow the state")
-    waiting = asyncio.create_task(done.wait(), name=f"wait for {there.name}")
+    waiting = asyncio.create_task(done.wait(), name="wait for the state")
     try:
         deadline = time.monotonic() + wait_s
         while (left_s := deadline - time.monotonic()) > 0 and live_workers(image, _now_ms()):

@@ -58,14 +58,9 @@ def _patterns(text: str) -> Patterns:
         raise ValueError(f"this cannot be used: {str(problem).removesuffix('.')}") from None
 
 
-def _unclean(text: str) -> bool:
-    if text.lower() != "false":
-        raise ValueError(
-            "can only be false: the end of a log cannot be cut on stock Kafka, so a mirror cannot follow a source that "
-            "lost records. Such a partition becomes FAILED; stop the topic, keep what is needed of it, delete it at "
-            "the destination and start it again"
-        )
-    return False
+def _unclean(text: str) -> Patterns:
+    everything = {"false": "", "": "", "true": ".*"}
+    return _patterns(everything.get(text.strip().lower(), text))
 
 
 def _blank_mode(text: str) -> BlankMode:
@@ -122,7 +117,7 @@ def _replica(text: str) -> tuple[str, int | None]:
 
 
 PATTERNS: Kind[Patterns] = Kind("list", "a comma-separated list of names and regular expressions", _patterns)
-UNCLEAN: Kind[bool] = Kind("string", "false", _unclean)
+UNCLEAN: Kind[Patterns] = Kind("string", "true, false, or the topics for which it is true", _unclean)
 ACL_RULES: Kind[tuple[AclRule, ...]] = Kind("list", "a comma-separated list of rules", parse_acl_rules)
 SWITCH: Kind[bool] = choice({"true": True, "false": False})
 ACLS_SYNC_MODE: Kind[AclsSyncMode] = choice({mode.value: mode for mode in AclsSyncMode})

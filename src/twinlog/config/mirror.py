@@ -129,7 +129,8 @@ class MirrorConfig:
         kinds.START_OFFSET,
         "earliest",
         "Where a topic's first copy begins: earliest, latest, or the first record at or after a time "
-        "(milliseconds since 1970, or ISO 8601); offsets stay identical, what lies before is left out.",
+        "(milliseconds since 1970, or ISO 8601); offsets stay identical, what lies before is left out. It is said of "
+        "what exists when the mirror, or a new pattern of it, is looked for first; a topic born later is copied whole.",
     )
     blank_mode: BlankMode = _key(
         "mirror.blank.mode",
@@ -138,11 +139,12 @@ class MirrorConfig:
         "How offsets without a visible record are filled: by control records, which no consumer sees; they need ALTER "
         "or CLUSTER_ACTION on the destination cluster.",
     )
-    support_unclean_leader_election: bool = _key(
+    support_unclean_leader_election: Patterns = _key(
         "mirror.support.unclean.leader.election",
         kinds.UNCLEAN,
         "false",
-        "Whether a topic follows a source that has lost records already mirrored; it cannot, and becomes FAILED.",
+        "Whether a topic follows a source that has lost records already mirrored: the destination's topic is then "
+        "deleted and made anew, and whatever the source has no more is lost there, too. If not, it becomes FAILED.",
         aliases=("mirror.unclean.leader.election.enable",),
     )
     metadata_refresh_interval_ms: int = _key(
@@ -264,6 +266,10 @@ class MirrorConfig:
         """Say whether the include and exclude lists let a source topic in."""
         return self.topics_include.matches(topic) and not self.topics_exclude.matches(topic)
 
+    def follows_truncated(self, topic: str) -> bool:
+        """Say whether a topic's destination is made anew where its source was truncated."""
+        return self.support_unclean_leader_election.matches(topic)
+
     def syncs_group(self, group: str) -> bool:
         """Say whether the include and exclude lists let a group in."""
         # A group's name may hold line breaks, which a dot does not stand for.
@@ -296,6 +302,7 @@ _WITHOUT_RECONNECT = frozenset(
         *("acls_include", "acls_sync_mode", "metadata_refresh_interval_ms"),
         *("failed_retry_initial_backoff_ms", "failed_retry_max_backoff_ms", "failed_retry_max_attempts"),
         *("replication_throttled_rate", "replication_throttled_replicas", "start_offset_spec"),
+        "support_unclean_leader_election",
     )
 )
 
@@ -341,16 +348,23 @@ def _unknown(name: str) -> str:
 
 
 def _refuse_clear_secret(reader: Reader, key: ConfigKey[Any]) -> None:
-    text = reader.raw(key).strip()
-    if key.name not in SECRET_KEYS or not text or is_reference(text):
-        return
-    if key.name == "sasl.jaas.config" and _only_references(text):
+    if key.name not in SECRET_KEYS or may_be_shown(key.name, reader.raw(key)):
         return
     reader.refuse(
         key.name,
         "holds a secret in clear, and a mirror's configuration is stored: put the secret where the worker finds it, "
         f"and write {FORMS} instead",
     )
+
+
+def may_be_shown(name: str, value: str) -> bool:
+    """Say whether a stored value holds no secret in clear; an unknown key is judged by its name."""
+    text = value.strip()
+    if not text or is_reference(text):
+        return True
+    if name == "sasl.jaas.config":
+        return _only_references(text)
+    return name not in SECRET_KEYS and (name in _NAMES or not _SECRET_OPTION.search(name))
 
 
 def _only_references(jaas: str) -> bool:

@@ -1,7 +1,6 @@
 """The rules that commands check, one function a rule (KIP-1279, section 2.3); each raises the error that breaks it."""
 
 from collections.abc import Mapping
-from uuid import UUID
 
 from twinlog.control.commands import FoundTopic
 from twinlog.control.image import Image
@@ -19,6 +18,10 @@ from twinlog.errors import (
     UnknownClusterMirror,
     UnknownTopicOrPartition,
 )
+from twinlog.names import ids_differ
+
+SHOWN = 10
+"""Patterns that an error names at most."""
 
 _READY_TO_START = frozenset({PartitionState.STOPPED, PartitionState.UNKNOWN})
 
@@ -43,9 +46,12 @@ def check_source(mirror: str, source_cluster_id: str, destination_cluster_id: st
 def check_selected(mirror: str, topic: str, wanted: Selection) -> None:
     """A topic that is named must match an include and no exclude."""
     if wanted.excludes(topic):
+        matching = wanted.excluding(topic)
+        kept = [entry for entry in wanted.exclude if entry not in matching]
+        rest = f"=[{','.join(kept)}]" if len(kept) <= SHOWN else ""
         raise InvalidRequest(
-            f"Topic '{topic}' matches an exclude pattern of mirror '{mirror}' ({', '.join(wanted.exclude)}). "
-            f"Take that pattern out of mirror.topics.exclude, then start the topic."
+            f"Topic '{topic}' matches an exclude pattern of mirror '{mirror}' ({', '.join(matching[:SHOWN])}). "
+            f"Take that out first, with --alter --config 'mirror.topics.exclude{rest}', or start it without --exclude."
         )
     if not wanted.includes(topic):
         raise InvalidRequest(f"Topic '{topic}' matches none of the patterns ({', '.join(wanted.include)}).")
@@ -92,7 +98,7 @@ def check_same(record: TopicRecord, found: FoundTopic) -> None:
         ("destination", record.destination_topic_id, found.destination_topic_id),
     )
     for side, recorded, now in pairs:
-        if _differ(recorded, now):
+        if ids_differ(recorded, now):
             raise InconsistentTopicId(
                 f"Topic '{found.name}' was recreated at the {side}: its id is {topic_id_text(now)}, and mirror "
                 f"'{record.mirror}' mirrors {topic_id_text(recorded)}. Stop the topic, delete it at the destination, "
@@ -127,10 +133,10 @@ def check_not_failed(image: Image, record: TopicRecord) -> None:
 
 def check_source_not_recreated(record: TopicRecord, found: FoundTopic) -> None:
     """A destination that is the twin of a former source topic cannot become the twin of a new one."""
-    kept = found.destination_topic_id != NO_TOPIC_ID and not _differ(
+    kept = found.destination_topic_id != NO_TOPIC_ID and not ids_differ(
         record.destination_topic_id, found.destination_topic_id
     )
-    if kept and _differ(record.source_topic_id, found.source_topic_id):
+    if kept and ids_differ(record.source_topic_id, found.source_topic_id):
         raise InconsistentTopicId(
             f"Topic '{found.name}' was recreated at the source: its id is {topic_id_text(found.source_topic_id)}, and "
             f"the destination holds the records of {topic_id_text(record.source_topic_id)}. Delete the topic at the "
@@ -146,11 +152,6 @@ def check_adoptable(record: TopicRecord | None, found: FoundTopic) -> None:
             f"Topic '{found.name}' exists at the destination, holds records, and was not mirrored from this source. "
             f"Delete it, or leave the topic out."
         )
-
-
-def _differ(recorded: UUID, now: UUID) -> bool:
-    """Whether two ids are known and differ; brokers before 2.8 have none to compare."""
-    return NO_TOPIC_ID not in {recorded, now} and recorded != now
 
 
 def not_ours(image: Image, mirror: str, topic: str, *, exists: bool) -> ClusterMirrorError | None:

@@ -6,6 +6,7 @@ from typing import Generic, TypeVar
 from uuid import UUID
 
 from twinlog.control.records import NO_TOPIC_ID, Change
+from twinlog.control.selection import NO_EDITS, Edits
 from twinlog.errors import ClusterMirrorError
 
 R = TypeVar("R")
@@ -43,7 +44,7 @@ class FoundTopic:
 
     `partitions` 0: named, but not there yet. `destination_topic_id` NO_TOPIC_ID: the destination has no such topic.
     `adoptable`: the destination's topic is empty, or known to be the source's twin. `expected_id`: what `--topic-id`
-    said. `start_at`, `start_offsets`: as in the topic's record.
+    said. `start_at`, `start_offsets`, `shared_offsets`: as in the topic's record.
     """
 
     name: str
@@ -54,6 +55,7 @@ class FoundTopic:
     expected_id: UUID | None = None
     start_at: str = ""
     start_offsets: tuple[int, ...] = ()
+    shared_offsets: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,9 @@ class Start:
     """Start topics, and remember the patterns for discovery.
 
     Without include patterns the topics' own names are meant. `reverse` has, for topics whose source gets them from
-    this very cluster, by itself or by way of others, the sentences that tell how.
+    this very cluster, by itself or by way of others, the sentences that tell how. `unstarted`: topics found at the
+    source, with their ids, that cannot be started now. `anew`: a topic whose destination is made anew (`control.anew`).
+    `discovery`: nobody asked for these topics by now, so the lists as they are by then decide, and stay as they are.
     """
 
     mirror: str
@@ -69,6 +73,9 @@ class Start:
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     reverse: Mapping[str, str] = field(default_factory=dict)
+    unstarted: Mapping[str, UUID] = field(default_factory=dict)
+    anew: str = ""
+    discovery: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +83,8 @@ class Started:
     """What a start did: topics by outcome, each sorted by name.
 
     `already`: was MIRRORING. `pending`: named, not yet at the source, found later by discovery. `excluded`: matched
-    by a regex only, and left out by an exclude. `stopped`: was active and matches an exclude now.
+    by a regex only, and left out by an exclude. `stopped`: was active and matches an exclude now. `edits`: of the
+    lists.
     """
 
     mirror: str
@@ -86,6 +94,7 @@ class Started:
     excluded: tuple[str, ...]
     stopped: tuple[str, ...]
     failed: Mapping[str, ClusterMirrorError]
+    edits: Edits = NO_EDITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +111,13 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """What a stop did: topics by outcome, each sorted by name; `already`: was STOPPED."""
+    """What a stop did: topics by outcome, each sorted by name; `already`: was STOPPED; `edits`: of the lists."""
 
     mirror: str
     stopped: tuple[str, ...]
     already: tuple[str, ...]
     failed: Mapping[str, ClusterMirrorError]
+    edits: Edits = NO_EDITS
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,7 +150,7 @@ def _row(image: Image, topic: TopicRecord, partition: int, now_ms: int) -> Parti
         figures_age_ms=_age_ms(published, now_ms),
         worker=published.worker if published else "",
         start_at=topic.start_at,
-        start_offset=topic.start_offsets[partition] if partition < len(topic.start_offsets) else UNKNOWN_OFFSET,
+        start_offset=topic.start_offset(partition),
     )
 
 

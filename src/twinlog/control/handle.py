@@ -4,10 +4,11 @@ Nothing changes here; the records, once committed, are replayed into every image
 raises a ClusterMirrorError; what fails for one topic is a value in the reply, and the other topics go on.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 
 from twinlog.config.mirror import MirrorConfig, check_mirror_name
+from twinlog.control.anew import check_ready
 from twinlog.control.checks import (
     check_adoptable,
     check_direction,
@@ -26,6 +27,7 @@ from twinlog.control.commands import Create, Created, FoundTopic, Handled, Start
 from twinlog.control.handle_mirror import excluded_now
 from twinlog.control.image import Image
 from twinlog.control.lifecycle import DesiredState
+from twinlog.control.looked import Looked
 from twinlog.control.records import Change, MirrorRecord, Tombstone, TopicRecord
 from twinlog.control.selection import Selection, names_in
 from twinlog.errors import ClusterMirrorAlreadyExists, ClusterMirrorError
@@ -53,13 +55,15 @@ def start(image: Image, command: Start) -> Handled[Started]:
     """
     mirror = find_mirror(image, command.mirror, "not found or has no configuration")
     include = command.include or tuple(topic.name for topic in command.topics)
-    wanted = Selection.of(mirror.configs).started(include, command.exclude)
+    former = Selection.of(mirror.configs)
+    wanted = former if command.discovery else former.started(include, command.exclude)
     sorting = _Starting(image, command, wanted, names_in(include))
     for topic in sorted(command.topics, key=lambda found: found.name):
         sorting.sort(topic)
     kept = tuple(pattern for pattern in include if pattern not in sorting.failed)
-    configs = Selection.of(mirror.configs).started(kept, command.exclude).into(mirror.configs)
-    stopped = excluded_now(image, mirror.mirror, wanted)
+    selection = former if command.discovery else former.started(kept, command.exclude)
+    configs = selection.into(mirror.configs)
+    stopped = [] if command.discovery else excluded_now(image, mirror.mirror, wanted)
     reply = Started(
         mirror=mirror.mirror,
         started=tuple(sorting.records),
@@ -68,9 +72,16 @@ def start(image: Image, command: Start) -> Handled[Started]:
         excluded=tuple(sorting.excluded),
         stopped=tuple(record.topic for record in stopped),
         failed=sorting.failed,
+        edits=selection.edits_since(former),
     )
     begun = (change for name in sorting.records for change in sorting.records[name])
-    return Handled((*_changed(mirror, configs), *begun, *stopped), reply)
+    ids = {found.name: found.source_topic_id for found in command.topics if found.partitions > 0}
+    left = {**command.unstarted, **{name: ids[name] for name in sorting.failed if name in ids}}
+    patterns = [pattern for pattern in include if pattern in selection.include]
+    looked = Looked(image, mirror).over(selection, patterns, command.exclude, left=left, begun=sorting.records)
+    if command.anew:
+        looked = mirror  # only this topic was looked for
+    return Handled((*_changed(mirror, replace(looked, configs=configs)), *begun, *stopped), reply)
 
 
 def stop(image: Image, command: Stop) -> Handled[Stopped]:
@@ -81,7 +92,7 @@ def stop(image: Image, command: Stop) -> Handled[Stopped]:
     mirror = find_mirror(image, command.mirror)
     patterns = command.patterns or command.topics
     named = names_in(patterns)
-    remembered = Selection.of(mirror.configs).include
+    former = Selection.of(mirror.configs)
     records: list[TopicRecord] = []
     already: list[str] = []
     failed: dict[str, ClusterMirrorError] = {}
@@ -90,15 +101,18 @@ def stop(image: Image, command: Stop) -> Handled[Stopped]:
         problem = not_ours(image, mirror.mirror, name, exists=name in command.topics)
         if problem is not None:
             # A name that is only remembered, for a topic that may come, is forgotten by this.
-            failed.update({name: problem} if name in named and name not in remembered else {})
+            failed.update({name: problem} if name in named and name not in former.include else {})
         elif record is None or record.desired is DesiredState.STOPPED:
             already.append(name)
         else:
             records.append(replace(record, desired=DesiredState.STOPPED))
     kept = tuple(pattern for pattern in patterns if pattern not in failed)
-    configs = Selection.of(mirror.configs).stopped(kept).into(mirror.configs)
-    reply = Stopped(mirror.mirror, tuple(record.topic for record in records), tuple(already), failed)
-    return Handled((*_changed(mirror, configs), *records), reply)
+    selection = former.stopped(kept)
+    configs = selection.into(mirror.configs)
+    topics = tuple(record.topic for record in records)
+    reply = Stopped(mirror.mirror, topics, tuple(already), failed, edits=selection.edits_since(former))
+    after = replace(Looked(image, mirror).stopped(selection), configs=configs)
+    return Handled((*_changed(mirror, after), *records), reply)
 
 
 class _Starting:
@@ -120,6 +134,8 @@ class _Starting:
         name = found.name
         if found.partitions > 0 or self._image.topic(self._command.mirror, name) is not None:
             self.pending.discard(name)
+        if self._command.discovery and not self._is_new(name):
+            return
         if self._wanted.excludes(name) and name not in self._named:
             self.excluded.append(name)
             return
@@ -129,6 +145,11 @@ class _Starting:
             self.pending.discard(name)
             self.failed[name] = problem
 
+    def _is_new(self, name: str) -> bool:
+        """Whether discovery may start it: an operator may have started or stopped it, or its pattern, meanwhile."""
+        known = self._image.topic(self._command.mirror, name) is not None
+        return not known and self._wanted.includes(name) and not self._wanted.excludes(name)
+
     def _start(self, found: FoundTopic) -> None:
         mirror = self._command.mirror
         record = self._image.topic(mirror, found.name)
@@ -136,6 +157,12 @@ class _Starting:
         check_direction(mirror, found.name, self._command.reverse)
         check_ids(self._image, mirror, found)
         check_not_elsewhere(self._image, mirror, found.name)
+        if found.name == self._command.anew:
+            former = check_ready(self._image, record, found)
+            # The new log begins where the old one was told to.
+            found = replace(found, start_at=former.start_at, start_offsets=former.start_offsets)
+            self.records[found.name] = _begun(self._image, mirror, found)
+            return
         if record is not None and record.desired is DesiredState.MIRRORING:
             check_same(record, found)
             check_not_failed(self._image, record)
@@ -160,6 +187,7 @@ def _begun(image: Image, mirror: str, found: FoundTopic) -> tuple[Change, ...]:
         partitions=found.partitions,
         start_at=found.start_at,
         start_offsets=found.start_offsets,
+        shared_offsets=found.shared_offsets,
     )
     former = image.topic(mirror, found.name)
     if former is not None and _same_twins(former, found):
@@ -179,5 +207,5 @@ def own_matches(image: Image, mirror: str, patterns: Iterable[str]) -> list[str]
     return [record.topic for record in image.topics_of(mirror) if chosen.includes(record.topic)]
 
 
-def _changed(mirror: MirrorRecord, configs: Mapping[str, str]) -> tuple[MirrorRecord, ...]:
-    return () if configs == mirror.configs else (replace(mirror, configs=configs),)
+def _changed(before: MirrorRecord, after: MirrorRecord) -> tuple[MirrorRecord, ...]:
+    return () if before == after else (after,)

@@ -73,7 +73,8 @@ def _paused(_image: Image, record: TopicRecord) -> TopicRecord:
         raise MirrorTopicBeingStopped(
             f"Topic '{record.topic}' of mirror '{record.mirror}' is STOPPED; only what is mirrored can be paused."
         )
-    return replace(record, desired=DesiredState.PAUSED)
+    # A topic that is being made anew is PAUSED for that, and would not stay so: now it does.
+    return replace(record, desired=DesiredState.PAUSED, anew="")
 
 
 def _resumed(_image: Image, record: TopicRecord) -> TopicRecord:
@@ -81,7 +82,7 @@ def _resumed(_image: Image, record: TopicRecord) -> TopicRecord:
         raise MirrorTopicNotPaused(
             f"Topic '{record.topic}' of mirror '{record.mirror}' is STOPPED, not PAUSED; start it with --start."
         )
-    return replace(record, desired=DesiredState.MIRRORING)
+    return replace(record, desired=DesiredState.MIRRORING, anew="")
 
 
 def _recovered(image: Image, record: TopicRecord) -> TopicRecord:

@@ -70,7 +70,11 @@ class _Keyed:
 
 @dataclass(frozen=True, slots=True)
 class MirrorRecord(_Keyed):
-    """One mirror: its configs as given (secrets only by reference) and its source cluster's id ("" while unknown)."""
+    """One mirror: its configs as given (secrets only by reference) and its source cluster's id ("" while unknown).
+
+    `looked_include`, `looked_exclude`: the patterns for which the source's topics were looked through once.
+    `unstarted`: the topics found then that could not be started, each as its name, a slash and its id (`looked`).
+    """
 
     TYPE: ClassVar[str] = "mirror"
     KEY_FIELDS: ClassVar[tuple[str, ...]] = ("mirror",)
@@ -78,6 +82,9 @@ class MirrorRecord(_Keyed):
     mirror: str
     configs: Mapping[str, str]
     source_cluster_id: str
+    looked_include: tuple[str, ...] = ()
+    looked_exclude: tuple[str, ...] = ()
+    unstarted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +95,10 @@ class TopicRecord(_Keyed):
     - `start_at`: where the first copy was told to begin, as it was said; "": at the beginning.
     - `start_offsets`: the offsets that this came to, by partition number; a partition beyond them begins at its
       source's beginning.
+    - `shared_offsets`: up to where both sides were recorded to hold the same when it was started, by partition number;
+      a partition beyond them shares nothing that is known.
+    - `anew`: while the destination's topic is made anew, for which it is PAUSED: what it is to have again
+      (`control.anew`); "": it is not.
     """
 
     TYPE: ClassVar[str] = "topic"
@@ -102,6 +113,16 @@ class TopicRecord(_Keyed):
     recoveries: int = 0
     start_at: str = ""
     start_offsets: tuple[int, ...] = ()
+    shared_offsets: tuple[int, ...] = ()
+    anew: str = ""
+
+    def start_offset(self, partition: int) -> int:
+        """Where a partition's first copy begins; -1: at its source's beginning."""
+        return self.start_offsets[partition] if partition < len(self.start_offsets) else UNKNOWN_OFFSET
+
+    def shared_until(self, partition: int) -> int:
+        """Up to where a partition was recorded to be the same on both sides; -1: nowhere."""
+        return self.shared_offsets[partition] if partition < len(self.shared_offsets) else UNKNOWN_OFFSET
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +253,8 @@ class SkippedRecord(_Keyed):
 
     `held`: ACLs of the source that would let somebody write to a mirrored topic, to be given at the destination when it
     is stopped, with the source down, too. `held_for`: the topics that wider patterns among them are held back for.
+    `last_synced`: the topics whose group offsets were looked at once more when they were stopped, as of the stop that
+    was seen last; `last_synced_ms`: when that was over, be it with success or not.
     """
 
     TYPE: ClassVar[str] = "skipped"
@@ -243,6 +266,8 @@ class SkippedRecord(_Keyed):
     beyond: int = 0
     held: tuple[Acl, ...] = ()
     held_for: tuple[str, ...] = ()
+    last_synced: tuple[str, ...] = ()
+    last_synced_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ list.
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from twinlog.config.mirror import MirrorConfig
@@ -28,6 +28,26 @@ def is_name(pattern: str) -> bool:
 def names_in(patterns: Iterable[str]) -> frozenset[str]:
     """The patterns that name one topic."""
     return frozenset(filter(is_name, patterns))
+
+
+@dataclass(frozen=True, slots=True)
+class Edits:
+    """How a command edits a mirror's lists: the entries that come into each (`saved`) and leave it (`taken_back`)."""
+
+    saved_include: tuple[str, ...] = ()
+    saved_exclude: tuple[str, ...] = ()
+    taken_back_include: tuple[str, ...] = ()
+    taken_back_exclude: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return any((self.saved_include, self.saved_exclude, self.taken_back_include, self.taken_back_exclude))
+
+    def without(self, names: Iterable[str]) -> "Edits":
+        """The edits of the same command with these names left out of what it includes."""
+        return replace(self, saved_include=_without(self.saved_include, names))
+
+
+NO_EDITS = Edits()
 
 
 @dataclass(frozen=True)
@@ -51,6 +71,10 @@ class Selection:
     def excludes(self, topic: str) -> bool:
         """Whether an exclude entry matches."""
         return self._exclude.matches(topic)
+
+    def excluding(self, topic: str) -> tuple[str, ...]:
+        """The exclude entries that match."""
+        return tuple(entry for entry in self.exclude if Patterns((entry,)).matches(topic))
 
     def started(self, include: Iterable[str], exclude: Iterable[str]) -> "Selection":
         """After a start: each given entry stands in its own list, and no longer in the other (excludes win)."""
@@ -76,6 +100,15 @@ class Selection:
         if self.exclude != former.exclude:
             changed[EXCLUDE] = ",".join(self.exclude)
         return changed
+
+    def edits_since(self, former: "Selection") -> Edits:
+        """What has changed from `former` to this one, each list in its order."""
+        return Edits(
+            saved_include=_without(self.include, former.include),
+            saved_exclude=_without(self.exclude, former.exclude),
+            taken_back_include=_without(former.include, self.include),
+            taken_back_exclude=_without(former.exclude, self.exclude),
+        )
 
     @cached_property
     def _include(self) -> Patterns:

@@ -45,6 +45,14 @@ class Terms:
     trust_emptiness: bool = True
 
 
+TRUNCATED = "the source was truncated (unclean leader election)"
+"""What the reason of such a failure contains: where the mirror says so, its destination is made anew by that."""
+
+ADVICE = (
+    "Nothing more is written. Stop the topic and keep the destination as it is, or delete the destination topic and "
+    "start it again; with mirror.support.unclean.leader.election=true the mirror does that by itself."
+)
+
 Form = Callable[[Iterable[Data | Blank], int, TopicPartition], tuple[Batch | Blank, ...]]
 """Puts what a reader sees from a position on into batches that a broker accepts, and blanks."""
 
@@ -68,9 +76,8 @@ def _decide_refusal(progress: Progress, refused: FetchRefused) -> Verdict:
         return Realign(f"{where}: the source does not have offset {progress.position}")
     if refused.code == DIVERGED:
         return Fail(
-            f"{where}: the source was truncated (unclean leader election): it diverges from what was mirrored at "
-            f"offset {refused.reason}, the mirror stands at {progress.position}. Nothing more is written. Stop the "
-            f"topic and keep the destination as it is, or delete the destination topic and start it again."
+            f"{where}: {TRUNCATED}: it diverges from what was mirrored at offset {refused.reason}, the mirror stands "
+            f"at {progress.position}. {ADVICE}"
         )
     if refused.code in MISSING_RIGHTS:
         right = MISSING_RIGHTS[refused.code]

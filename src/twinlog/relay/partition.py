@@ -12,10 +12,19 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 from uuid import UUID
 
-from twinlog.errors import GiveWay, PartitionFailed, RefreshLeader, RetryLater, SourceBehind, TakeOverAnew, TwinlogError
+from twinlog.errors import (
+    GiveWay,
+    LogsDiffer,
+    PartitionFailed,
+    RefreshLeader,
+    RetryLater,
+    SourceBehind,
+    TakeOverAnew,
+    TwinlogError,
+)
 from twinlog.names import TopicPartition
 from twinlog.relay.counts import Counts
-from twinlog.relay.decide import Stopped, Terms
+from twinlog.relay.decide import ADVICE, TRUNCATED, Stopped, Terms
 from twinlog.relay.destination import Destination
 from twinlog.relay.fetch import Source
 from twinlog.relay.filling import Filling
@@ -71,7 +80,8 @@ class Claim:
 
     `settle` is false only where the former owner gave the partition up in order. `guard_ms` is for how long the
     destination surely remembers a producer, `apart_s` how far apart two looks are that shall agree on a deletion.
-    `start_offset` is where a first copy begins; -1: at the source's beginning.
+    `start_offset` is where a first copy begins; -1: at the source's beginning. Up to `shared_until` what a first
+    takeover finds is recorded to be the source's.
     """
 
     where: TopicPartition
@@ -86,6 +96,7 @@ class Claim:
     guard_ms: int
     apart_s: float = 1.0
     start_offset: int = -1
+    shared_until: int = -1
 
 
 class PartitionRelay:
@@ -229,9 +240,12 @@ class PartitionRelay:
             settle=settle,
             clock=self._clock,
             start_offset=claim.start_offset,
+            shared_until=claim.shared_until,
         )
         try:
             progress, bounds = await unless(self._stopping, reading)
+        except LogsDiffer as error:
+            raise self._under_lease(self._told_apart(error)) from error
         except PartitionFailed as error:
             raise self._under_lease(error) from error
         self.unsettled = False
@@ -254,7 +268,9 @@ class PartitionRelay:
             progress = await self._fill(stream, progress, bounds.first)
         self.first_offset = bounds.first
         if bounds.first > bounds.start:
-            await follow_log_start(self._sides.destination.cluster, self.where, bounds.first)
+            await follow_log_start(
+                self._sides.destination.cluster, self.where, bounds.first, self.claim.destination_topic_id
+            )
         self.destination_start = max(bounds.start, bounds.first)
         self.figures.told_at = time.monotonic()
         self.figures.log_start_offset = bounds.source_start
@@ -408,7 +424,10 @@ class PartitionRelay:
         """A new leader of the source may not yet show for a moment what it has; what it has not is never waited for."""
         now = self._clock()
         self._behind_since = now if self._behind_since is None else self._behind_since
-        if now - self._behind_since > SOURCE_BEHIND_S or await self._source_lacks(error.end):
+        source_end = await self._source_end()
+        if 0 <= source_end < self._known.checked_offset:
+            raise self._under_lease(self._truncated(source_end))
+        if now - self._behind_since > SOURCE_BEHIND_S or 0 <= source_end < error.end:
             raise self._under_lease(
                 PartitionFailed(
                     f"{error}. Either somebody else wrote to the mirror topic, or the source was truncated. Nothing "
@@ -417,12 +436,23 @@ class PartitionRelay:
                 )
             )
 
-    async def _source_lacks(self, end: int) -> bool:
-        """Whether the source's leader has not even something undecided up to `end`."""
+    async def _source_end(self) -> int:
+        """Where the log of the source's leader ends, with what is undecided; -1 where that cannot be told."""
         try:
-            return await unless(self._stopping, self._sides.source.offset(self.where, TRUE_END)) < end
+            return await unless(self._stopping, self._sides.source.offset(self.where, TRUE_END))
         except (TwinlogError, Stopped):
-            return False
+            return -1
+
+    def _told_apart(self, error: LogsDiffer) -> PartitionFailed:
+        """Below what was found equal before it is the source that has changed; above it may be anybody."""
+        changed = error.rewritten and error.offset < self._known.checked_offset
+        return self._truncated(error.offset) if changed else error
+
+    def _truncated(self, offset: int) -> PartitionFailed:
+        return PartitionFailed(
+            f"{self.where}: {TRUNCATED}: it diverges from what was mirrored at offset {offset}, both sides were the "
+            f"same up to {self._known.checked_offset}. {ADVICE}"
+        )
 
     def _check_lease(self) -> None:
         if not self._lease.valid():

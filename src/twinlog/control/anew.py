@@ -1,0 +1,109 @@
+"""A topic whose destination is deleted and made anew by the workers, since its source has lost what was mirrored.
+
+The steps, each of which may be the last that a worker carries out; whoever is the mirror's coordinator then goes on:
+
+1. The topic's record says so (`TopicRecord.anew`) and desires PAUSED, so that every partition ends in order, wherever
+   it is: nothing is under way to the old topic any more, and nothing is sent to a new one of its name.
+2. The old topic is deleted by its id, and is gone.
+3. A new one is created, with the same number of partitions, replicas and configs. One that is there already and holds
+   nothing is taken for it: a worker may have died behind this step.
+4. One transaction puts the new ids into the topic's record, desires MIRRORING and removes the partitions' states.
+
+An operator who pauses, stops or resumes the topic meanwhile, or excludes it, takes it back: a step is done, and the
+last one committed, only while the record is the one of step 1.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from twinlog.control.commands import FoundTopic, Handled
+from twinlog.control.image import Image
+from twinlog.control.lifecycle import DesiredState, PartitionState
+from twinlog.control.records import NEVER_RETRY, PartitionRecord, TopicRecord, topic_id_text
+from twinlog.errors import InvalidClusterMirrorState
+from twinlog.names import ids_differ
+
+SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Anew:
+    """What the new topic is to have: `configs` are those that the old one set for itself."""
+
+    replication_factor: int
+    configs: Mapping[str, str]
+
+    @property
+    def text(self) -> str:
+        """As it stands in the topic's record."""
+        return json.dumps(
+            {"replication_factor": self.replication_factor, "configs": dict(self.configs)}, sort_keys=True
+        )
+
+    @classmethod
+    def read(cls, text: str) -> "Anew":
+        """What `text` says; of what a newer twinlog wrote, as much as is understood here."""
+        told = json.loads(text)
+        return cls(int(told["replication_factor"]), {str(name): str(value) for name, value in told["configs"].items()})
+
+
+def under_way(record: TopicRecord) -> bool:
+    """Whether a topic's destination is being made anew, and nobody has taken that back."""
+    return bool(record.anew) and record.desired is DesiredState.PAUSED
+
+
+def states(image: Image, record: TopicRecord) -> list[PartitionRecord]:
+    """What is stored of the topic's partitions, as far as it is about the topics that the record means."""
+    ids = (record.source_topic_id, record.destination_topic_id)
+    return [
+        one
+        for one in image.partitions_of(record.mirror, record.topic)
+        if (one.source_topic_id, one.destination_topic_id) == ids
+    ]
+
+
+def truncated(image: Image, record: TopicRecord, reason: str) -> list[PartitionRecord]:
+    """The partitions that have failed for good since their source was truncated: `reason` is in their error."""
+    failed = [one for one in states(image, record) if one.state is PartitionState.FAILED]
+    return [one for one in failed if one.retry_attempt == NEVER_RETRY and reason in one.error]
+
+
+def unrested(image: Image, record: TopicRecord) -> list[int]:
+    """The partitions that have not come to rest."""
+    rested = {one.partition for one in states(image, record) if one.state is PartitionState.PAUSED}
+    return [number for number in range(record.partitions) if number not in rested]
+
+
+def check_ready(image: Image, record: TopicRecord | None, found: FoundTopic) -> TopicRecord:
+    """Return the record that the last step replaces; InvalidClusterMirrorState where it must not be done (any more)."""
+    if record is None or not under_way(record):
+        raise InvalidClusterMirrorState(
+            f"Topic '{found.name}' is not to be made anew any more: an operator has paused, resumed or stopped it."
+        )
+    if record.destination_topic_id == found.destination_topic_id:
+        raise InvalidClusterMirrorState(f"Topic '{found.name}' is still the old one at the destination.")
+    if ids_differ(record.source_topic_id, found.source_topic_id):
+        raise InvalidClusterMirrorState(
+            f"Topic '{found.name}' was recreated at the source: its id is {topic_id_text(found.source_topic_id)} and "
+            f"was {topic_id_text(record.source_topic_id)}. Stop the topic, delete it at the destination where it "
+            f"exists, then start it again."
+        )
+    moving = unrested(image, record)
+    if moving:
+        raise InvalidClusterMirrorState(f"Partitions {moving[:SHOWN]} of topic '{found.name}' have not ended yet.")
+    return record
+
+
+def begin(image: Image, seen: TopicRecord, anew: Anew) -> Handled[bool]:
+    """Let every partition end, so that the destination can be made anew; unless the record is no more as it was."""
+    if image.topic(seen.mirror, seen.topic) != seen:
+        return Handled((), reply=False)
+    return Handled((replace(seen, desired=DesiredState.PAUSED, anew=anew.text),), reply=True)
+
+
+def withdraw(image: Image, seen: TopicRecord) -> Handled[bool]:
+    """Go on with the old topic, which could not be deleted; unless the record is no more as it was."""
+    if image.topic(seen.mirror, seen.topic) != seen:
+        return Handled((), reply=False)
+    return Handled((replace(seen, desired=DesiredState.MIRRORING, anew=""),), reply=True)
