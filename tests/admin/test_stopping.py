@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -66,9 +67,9 @@ class FakeLog:
 class FakeCluster:
     """A destination with topics t and u."""
 
-    async def topics(self, _names: None) -> dict[str, None]:
+    async def topics(self, _names: None) -> dict[str, Any]:
         """As `Cluster.topics`."""
-        return {"t": None, "u": None}
+        return dict.fromkeys("tu", SimpleNamespace(id=NO_TOPIC_ID))
 
 
 @pytest.fixture(autouse=True)

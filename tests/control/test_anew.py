@@ -162,3 +162,43 @@ def test_the_last_step_is_only_for_the_topics_that_were_meant(found: FoundTopic,
 def test_before_the_new_topic_exists_the_step_is_judged_as_possible() -> None:
     """A start judges once before it makes anything."""
     assert finish(begun(), replace(FOUND, destination_topic_id=NO_TOPIC_ID)).started == ("t",)
+
+
+def _announced() -> Image:
+    image = begun()
+    record = image.topic("m", "t")
+    assert record is not None
+    handled = anew.delete(image, record)
+    for change in handled.records:
+        image.apply(change)
+    assert handled.reply == image.topic("m", "t")
+    return image
+
+
+@pytest.mark.parametrize(("there", "refused"), [(OLD, True), (NEW, False), (None, False)])
+def test_while_the_old_topic_is_deleted_nobody_takes_it_back(there: UUID | None, *, refused: bool) -> None:
+    """Its applications would write to what goes a moment later; once it is gone an operator may do as before."""
+    ids = {} if there is None else {"t": there}
+    for command in (
+        lambda image: stop(image, Stop("m", ("t",), ids=ids)),
+        lambda image: pause(image, OnTopics("m", ("t",), ids=ids)),
+        lambda image: resume(image, OnTopics("m", ("t",), ids=ids)),
+    ):
+        handled = command(_announced())
+        assert ("t" in handled.reply.failed) is refused
+        assert bool(handled.records) is not refused
+    excluding = start(_announced(), Start("m", (), include=("u",), exclude=("t",))).reply
+    assert excluding.stopped == ()
+
+
+def test_a_deletion_is_announced_once_and_only_as_it_was_seen() -> None:
+    """A worker that goes on where another one died finds it so; one whose partitions moved again may not."""
+    image = _announced()
+    record = image.topic("m", "t")
+    assert record is not None
+    assert Anew.read(record.anew) == replace(KEPT, deleting=True)
+    assert anew.delete(image, record) == anew.Handled((), record)
+    image.apply(partition(1, PartitionState.LOG_ALIGNMENT))
+    assert anew.delete(image, record).reply is None
+    assert anew.delete(begun(), record).reply is None
+    assert Anew.read('{"replication_factor": 2, "configs": {}}').deleting is False

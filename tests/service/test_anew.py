@@ -259,10 +259,29 @@ async def test_a_start_that_is_refused_is_told(bench: _Bench, monkeypatch: pytes
     assert Anew.read(bench.record.anew).replication_factor == 2
 
 
-async def test_a_destination_that_is_slow_between_look_and_delete_is_left_alone(
+async def test_what_is_changed_between_the_look_and_the_announcement_is_not_deleted(
     bench: _Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was judged may be otherwise by then."""
-    monkeypatch.setattr(module, "FRESH_FOR_S", -1.0)
-    assert "too slow just now" in await bench.refresh()
+    """From the announcement on no operator can take it back; until then nothing is deleted."""
+
+    async def confirmed(_self: Any, record: TopicRecord) -> TopicRecord:
+        bench.image.apply(replace(record, desired=DesiredState.STOPPED))
+        return record
+
+    monkeypatch.setattr(Renewal, "_confirmed", confirmed)
+    assert "changed by a command meanwhile" in await bench.refresh()
     assert bench.deleted == []
+
+
+async def test_the_deletion_is_announced_before_it_is_asked_for(bench: _Bench) -> None:
+    """Whoever wants to stop the topic then is told so, and writes nothing to it."""
+    seen: list[bool] = []
+
+    class _Spy(list[UUID]):
+        def append(self, one: UUID) -> None:
+            seen.append(Anew.read(bench.record.anew).deleting)
+            super().append(one)
+
+    bench.deleted = _Spy()
+    await bench.refresh()
+    assert seen == [True]

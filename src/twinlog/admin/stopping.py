@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from uuid import UUID
 
 from twinlog.admin import acls, promotion, state
 from twinlog.admin.live import live_workers
@@ -62,7 +63,8 @@ async def stop_topics(
     cluster: Cluster, log: StateLog, mirror: str, patterns: Sequence[str], manner: StopManner
 ) -> StopMirrorTopicsResult:
     """Carry out a stop; `MirrorAdmin.stop_mirror_topics` says what it raises."""
-    command = Stop(mirror, await _chosen(cluster, log, mirror, patterns, "stop"), tuple(patterns))
+    chosen = await _chosen(cluster, log, mirror, patterns, "stop")
+    command = Stop(mirror, tuple(chosen), tuple(patterns), chosen)
     if manner.check_lag:
         refused = await _not_level(cluster, await state.load(log), command, manner.timeout_s)
         if refused is not None:
@@ -114,7 +116,7 @@ async def move_topics(
 ) -> MoveMirrorTopicsResult:
     """Pause, resume or recover topics by `how`, and wait until all their partitions are in the state `until`."""
     chosen = await _chosen(cluster, log, mirror, patterns, how.__name__)
-    command = OnTopics(mirror, chosen, tuple(patterns))
+    command = OnTopics(mirror, tuple(chosen), tuple(patterns), chosen)
     judged = await state.change(cluster, log, lambda image: how(image, command), dry_run=dry_run)
     if dry_run:
         return MoveMirrorTopicsResult(judged.mirror, judged.moved, judged.already, judged.failed)
@@ -132,8 +134,8 @@ async def move_topics(
     )
 
 
-async def _chosen(cluster: Cluster, log: StateLog, mirror: str, patterns: Sequence[str], verb: str) -> tuple[str, ...]:
-    """The destination's topics that are meant."""
+async def _chosen(cluster: Cluster, log: StateLog, mirror: str, patterns: Sequence[str], verb: str) -> dict[str, UUID]:
+    """The destination's topics that are meant, by name, and their ids."""
     if not patterns:
         raise InvalidRequest(f"No topics were given to {verb}.")
     named = names_in(patterns)
@@ -141,7 +143,7 @@ async def _chosen(cluster: Cluster, log: StateLog, mirror: str, patterns: Sequen
     if not log.shards:
         find_mirror(Image(), mirror)
     topics = await cluster.topics(None)
-    return tuple(sorted(name for name in topics if name in named or expressions.matches(name)))
+    return {name: topics[name].id for name in sorted(topics) if name in named or expressions.matches(name)}
 
 
 async def _not_level(cluster: Cluster, image: Image, command: Stop, timeout_s: float) -> StopMirrorTopicsResult | None:

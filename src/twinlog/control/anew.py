@@ -4,18 +4,20 @@ The steps, each of which may be the last that a worker carries out; whoever is t
 
 1. The topic's record says so (`TopicRecord.anew`) and desires PAUSED, so that every partition ends in order, wherever
    it is: nothing is under way to the old topic any more, and nothing is sent to a new one of its name.
-2. The old topic is deleted by its id, and is gone.
+2. The record says that the old topic is being deleted (`Anew.deleting`); then it is, by its id, and is gone.
 3. A new one is created, with the same number of partitions, replicas and configs. One that is there already and holds
    nothing is taken for it: a worker may have died behind this step.
 4. One transaction puts the new ids into the topic's record, desires MIRRORING and removes the partitions' states.
 
 An operator who pauses, stops or resumes the topic meanwhile, or excludes it, takes it back: a step is done, and the
-last one committed, only while the record is the one of step 1.
+last one committed, only while the record is the one of step 1. While the old topic is being deleted that is refused:
+applications would write to a topic that goes a moment later, with the request to delete it on the wire.
 """
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from uuid import UUID
 
 from twinlog.control.commands import FoundTopic, Handled
 from twinlog.control.image import Image
@@ -29,28 +31,46 @@ SHOWN = 10
 
 @dataclass(frozen=True, slots=True)
 class Anew:
-    """What the new topic is to have: `configs` are those that the old one set for itself."""
+    """What the new topic is to have: `configs` are those that the old one set for itself.
+
+    `deleting`: the old one may be deleted at any moment.
+    """
 
     replication_factor: int
     configs: Mapping[str, str]
+    deleting: bool = False
 
     @property
     def text(self) -> str:
         """As it stands in the topic's record."""
-        return json.dumps(
-            {"replication_factor": self.replication_factor, "configs": dict(self.configs)}, sort_keys=True
-        )
+        told = {
+            "replication_factor": self.replication_factor,
+            "configs": dict(self.configs),
+            "deleting": self.deleting,
+        }
+        return json.dumps(told, sort_keys=True)
 
     @classmethod
     def read(cls, text: str) -> "Anew":
         """What `text` says; of what a newer twinlog wrote, as much as is understood here."""
         told = json.loads(text)
-        return cls(int(told["replication_factor"]), {str(name): str(value) for name, value in told["configs"].items()})
+        configs = {str(name): str(value) for name, value in told["configs"].items()}
+        return cls(int(told["replication_factor"]), configs, told.get("deleting", False) is True)
 
 
 def under_way(record: TopicRecord) -> bool:
     """Whether a topic's destination is being made anew, and nobody has taken that back."""
     return bool(record.anew) and record.desired is DesiredState.PAUSED
+
+
+def check_not_deleting(record: TopicRecord, topic_id: UUID | None) -> None:
+    """Refuse a command while the old topic, which is still there under `topic_id`, is being deleted."""
+    if under_way(record) and Anew.read(record.anew).deleting and topic_id == record.destination_topic_id:
+        raise InvalidClusterMirrorState(
+            f"Topic '{record.topic}' of mirror '{record.mirror}' is being deleted and made anew at the destination "
+            f"(mirror.support.unclean.leader.election). Do this once it is gone, or MIRRORING again, some seconds from "
+            f"now, as --describe shows. Nothing may write to it meanwhile."
+        )
 
 
 def states(image: Image, record: TopicRecord) -> list[PartitionRecord]:
@@ -100,6 +120,14 @@ def begin(image: Image, seen: TopicRecord, anew: Anew) -> Handled[bool]:
     if image.topic(seen.mirror, seen.topic) != seen:
         return Handled((), reply=False)
     return Handled((replace(seen, desired=DesiredState.PAUSED, anew=anew.text),), reply=True)
+
+
+def delete(image: Image, seen: TopicRecord) -> Handled[TopicRecord | None]:
+    """Announce that the old topic is deleted now; returns the record by then, None where it is no more as it was."""
+    if image.topic(seen.mirror, seen.topic) != seen or unrested(image, seen):
+        return Handled((), reply=None)
+    told = replace(seen, anew=replace(Anew.read(seen.anew), deleting=True).text)
+    return Handled((told,) if told != seen else (), reply=told)
 
 
 def withdraw(image: Image, seen: TopicRecord) -> Handled[bool]:

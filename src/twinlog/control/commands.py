@@ -99,7 +99,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Stop topics: `topics` are the destination's that the patterns match.
+    """Stop topics: `topics` are the destination's that the patterns match, `ids` theirs.
 
     Without patterns the topics are meant by name.
     """
@@ -107,6 +107,7 @@ class Stop:
     mirror: str
     topics: tuple[str, ...]
     patterns: tuple[str, ...] = ()
+    ids: Mapping[str, UUID] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class OnTopics:
-    """Pause, resume or recover topics: `topics` are the destination's that the patterns match.
+    """Pause, resume or recover topics: `topics` are the destination's that the patterns match, `ids` theirs.
 
     Without patterns the topics are meant by name.
     """
@@ -130,6 +131,7 @@ class OnTopics:
     mirror: str
     topics: tuple[str, ...]
     patterns: tuple[str, ...] = ()
+    ids: Mapping[str, UUID] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

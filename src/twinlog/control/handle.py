@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from twinlog.config.mirror import MirrorConfig, check_mirror_name
-from twinlog.control.anew import check_ready
+from twinlog.control.anew import check_not_deleting, check_ready
 from twinlog.control.checks import (
     check_adoptable,
     check_direction,
@@ -105,7 +105,12 @@ def stop(image: Image, command: Stop) -> Handled[Stopped]:
         elif record is None or record.desired is DesiredState.STOPPED:
             already.append(name)
         else:
-            records.append(replace(record, desired=DesiredState.STOPPED))
+            try:
+                check_not_deleting(record, command.ids.get(name))
+            except ClusterMirrorError as busy:
+                failed[name] = busy
+            else:
+                records.append(replace(record, desired=DesiredState.STOPPED))
     kept = tuple(pattern for pattern in patterns if pattern not in failed)
     selection = former.stopped(kept)
     configs = selection.into(mirror.configs)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from twinlog.config.mirror import MirrorConfig, config_table, same_connection
+from twinlog.control.anew import Anew, under_way
 from twinlog.control.checks import find_mirror
 from twinlog.control.commands import Alter, Altered, Delete, Deleted, Handled
 from twinlog.control.image import Image
@@ -77,9 +78,11 @@ def delete(image: Image, command: Delete) -> Handled[Deleted]:
 
 
 def excluded_now(image: Image, mirror: str, wanted: Selection) -> list[TopicRecord]:
-    """The mirror's active topics that match an exclude, as stopped."""
+    """The mirror's active topics that match an exclude, as stopped; but for one that is being deleted just now."""
     return [
         replace(record, desired=DesiredState.STOPPED)
         for record in image.topics_of(mirror)
-        if record.desired is not DesiredState.STOPPED and wanted.excludes(record.topic)
+        if record.desired is not DesiredState.STOPPED
+        and wanted.excludes(record.topic)
+        and not (under_way(record) and Anew.read(record.anew).deleting)
     ]

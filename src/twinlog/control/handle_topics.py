@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+from twinlog.control.anew import check_not_deleting
 from twinlog.control.checks import find_mirror, not_ours
 from twinlog.control.commands import Handled, Moved, OnTopics
 from twinlog.control.handle import own_matches
@@ -48,6 +49,8 @@ def _each(image: Image, command: OnTopics, judge: Judge) -> Handled[Moved]:
         try:
             before = _own(image, mirror, name, exists=name in command.topics)
             after = judge(image, before)
+            if after.anew != before.anew:
+                check_not_deleting(before, command.ids.get(name))
         except ClusterMirrorError as problem:
             failed.update({name: problem} if name in named else {})
             continue

@@ -33,8 +33,6 @@ log = logging.getLogger("twinlog.anew")
 START_WITHIN_S = 30.0
 # For how long a refresh waits for a topic's partitions to end; the next one goes on.
 REST_WITHIN_S, POLL_S = 15.0, 0.1
-# What was judged by the state is done at once, or judged again.
-FRESH_FOR_S = 2.0
 # Behind the first broker that no longer knows a deleted topic, the others are some milliseconds late.
 ALL_KNOW_S = 1.0
 # Between two times that the same topic is made anew, and after one that was refused.
@@ -158,7 +156,6 @@ class Renewal:
 
         By its id: a new one of its name is never met. Where that is refused, the mirror goes on as it was before.
         """
-        began = time.monotonic()
         now = await self._confirmed(record)
         found, failed = await read_topics(self._state.cluster, [record.topic])
         if failed:
@@ -169,8 +166,9 @@ class Renewal:
         if ids_differ(ours.id, record.destination_topic_id):
             await self._check_empty(ours)
             return
-        if time.monotonic() - began > FRESH_FOR_S:
-            raise RetryLater(f"Topic '{record.topic}': the destination is too slow just now.")
+        told = await admin_state.change(self._state.cluster, self._state, lambda image: anew.delete(image, now))
+        if told is None:
+            raise RetryLater(f"Topic '{record.topic}' has been changed by a command meanwhile.")
         try:
             await delete_topic_by_id(self._state.cluster, ours.name, ours.id)
         except UnknownTopicOrPartition:
@@ -178,8 +176,8 @@ class Renewal:
         except (AuthorizationFailed, BrokerError) as refused:
             if isinstance(refused, BrokerError) and refused.code != DELETION_DISABLED:
                 raise
-            self._wait_with(now)
-            await admin_state.change(self._state.cluster, self._state, lambda image: anew.withdraw(image, now))
+            self._wait_with(told)
+            await admin_state.change(self._state.cluster, self._state, lambda image: anew.withdraw(image, told))
             raise AuthorizationFailed(
                 f"{refused} The right needed at the destination is DELETE on topic '{ours.name}', and its brokers must "
                 f"not run with delete.topic.enable=false. The mirror goes on with the topic as it is."
