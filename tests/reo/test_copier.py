@@ -67,7 +67,7 @@ async def test_a_partition_that_lacks_replicas_waits_alone_and_goes_on_by_itself
     first, second = copier.facts()
     assert (first.error, second.error) == ("", f"t-1: {LACKING}")
     assert copier._parts[1].failures == 1
-    assert copier.short() == [LACKING]
+    assert copier.too_few_replicas() == [LACKING]
     stage.found = []
     await stage.look_at_replicas()
     copier._set_aside()
@@ -100,7 +100,7 @@ async def test_what_holds_all_of_it_is_told_until_it_goes_on() -> None:
     await copier.look_for_holdup()
     assert "The transaction of copy-0 cannot end" in copier.trouble
     assert all(str(LACKING) in fact.error for fact in copier.facts())
-    assert copier.short() == [LACKING]
+    assert copier.too_few_replicas() == [LACKING]
     copier._all_is_well()
     assert (copier.trouble, copier.holdup) == ("", "")
     assert [fact.error for fact in copier.facts()] == ["", ""]

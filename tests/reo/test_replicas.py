@@ -116,6 +116,14 @@ async def test_without_the_right_to_read_the_setting_what_lacks_a_replica_is_sus
     assert await short_of_replicas(cluster, {"t"}) == {}
 
 
+async def test_what_is_only_suspected_does_not_hold_a_transaction_that_is_not_ending(cluster: Any) -> None:
+    """Its coordinator waits for no marker; too few replicas are in the way of its end all the same."""
+    cluster.state, cluster.needed = TransactionState("Ongoing", frozenset({T0, T2})), None
+    assert await what_holds(cluster, "copy-0", [T1]) == []
+    cluster.needed = "2"
+    assert [found.where for found in await what_holds(cluster, "copy-0", [T1])] == [T2]
+
+
 async def test_the_coordinators_own_topic_holds_it_too(cluster: Any) -> None:
     """Then no transaction can be decided."""
     cluster.known["__transaction_state"] = topic("__transaction_state", (1,))

@@ -14,7 +14,7 @@ from twinlog.reo.lines import Counts, Fact
 
 def copier_of(*, quiet_s: float) -> Any:
     """A copier for which no round has ended for `quiet_s`; it counts how often the reason was looked for."""
-    told = SimpleNamespace(looks=0, counts=Counts(), stage=SimpleNamespace(name="direct", share=3))
+    told = SimpleNamespace(looks=0, counts=Counts(), name="direct of share 3")
 
     async def look() -> None:
         told.looks += 1
@@ -51,3 +51,24 @@ async def test_progress_is_told_now_and_then(monkeypatch: pytest.MonkeyPatch, ca
     caplog.clear()
     await watched(copier_of(quiet_s=0.0), monkeypatch, tell_every_s=60.0)
     assert caplog.text == ""
+
+
+async def test_a_mistake_is_told_and_does_not_end_the_watching(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The reason is looked for again, and progress is told when it can be."""
+    caplog.set_level("INFO", logger="twinlog.reo")
+    copier = copier_of(quiet_s=6.0)
+    look, mistakes = copier.look_for_holdup, [KeyError("of ours")]
+
+    async def fail() -> None:
+        if mistakes:
+            raise mistakes.pop()
+        await look()
+
+    copier.look_for_holdup = fail
+    await watched(copier, monkeypatch, tell_every_s=0.0)
+    assert "direct of share 3: what holds it and how far it is could not be told" in caplog.text
+    assert "KeyError: 'of ours'" in caplog.text
+    assert copier.looks > 0
+    assert "direct of share 3: 1 partitions" in caplog.text

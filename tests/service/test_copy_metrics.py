@@ -17,7 +17,7 @@ def copier(name: str, facts: list[Fact], *, trouble: str = "", **counts: int) ->
         trouble=trouble,
         holdup=trouble,
         facts=lambda: facts,
-        short=lambda: [SimpleNamespace(where=TopicPartition("t-copy", 1))] if trouble else [],
+        too_few_replicas=lambda: [SimpleNamespace(where=TopicPartition("t-copy", 1))] if trouble else [],
     )
 
 

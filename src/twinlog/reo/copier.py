@@ -55,6 +55,11 @@ class Copier(Generic[P]):
         self._aside: dict[P, str] = {}
 
     @property
+    def name(self) -> str:
+        """What the log calls it."""
+        return f"{self.stage.name} of share {self.stage.share}"
+
+    @property
     def holdup(self) -> str:
         """Why nothing can be written down at all, where the destination's replicas are the reason."""
         return held(self.stage.transactional_id, self._holding) if self._holding else ""
@@ -76,7 +81,7 @@ class Copier(Generic[P]):
             for part in self._parts
         ]
 
-    def short(self) -> list[Replicas]:
+    def too_few_replicas(self) -> list[Replicas]:
         """The partitions that it writes to and that have too few replicas in sync, as far as it knows."""
         return list({one.where: one for one in (*self.stage.short.values(), *self._holding)}.values())
 
@@ -88,7 +93,7 @@ class Copier(Generic[P]):
         try:
             await self._rounds(stopping)
         finally:
-            log.info("%s ends; positions %s", self._name, ends(self.facts()))
+            log.info("%s ends; positions %s", self.name, ends(self.facts()))
 
     def close(self) -> None:
         """End all reading."""
@@ -111,10 +116,6 @@ class Copier(Generic[P]):
                     self._interrupted(error)
                     await _pause(failures, stopping)
 
-    @property
-    def _name(self) -> str:
-        return f"{self.stage.name} of share {self.stage.share}"
-
     # What holds it
 
     def quiet_s(self) -> float:
@@ -131,13 +132,13 @@ class Copier(Generic[P]):
         self._holding = holding
         told = self.holdup
         if told and told != said:
-            log.error("%s: %s", self._name, told)
+            log.error("%s: %s", self.name, told)
 
     def _all_is_well(self) -> None:
         self._trouble, self._well_at = "", time.monotonic()
         if self._holding:
             self._holding = ()
-            log.info("%s goes on", self._name)
+            log.info("%s goes on", self.name)
 
     def _interrupted(self, error: TwinlogError) -> None:
         self.counts.failures += 1
@@ -145,7 +146,7 @@ class Copier(Generic[P]):
         refused = error.refusal if isinstance(error, NotSent) else None
         short = None if refused is None or refused.target is None else self.stage.short.get(refused.target)
         why = f"{error} {short or self.holdup}".rstrip()
-        log.warning("%s was interrupted and goes on from what is written: %s", self._name, why)
+        log.warning("%s was interrupted and goes on from what is written: %s", self.name, why)
 
     # Beginning, and beginning again
 
@@ -195,7 +196,7 @@ class Copier(Generic[P]):
         self._look_at = time.monotonic() + LOOK_EVERY_S
         log.info(
             "%s copies %d partitions of the %s to the %s: %s",
-            self._name,
+            self.name,
             len(self._parts),
             self.stage.reader.cluster,
             self.stage.destination,

@@ -12,7 +12,7 @@ from twinlog.relay.decide import Form
 from twinlog.relay.fetch import Source
 from twinlog.relay.progress import Forward
 from twinlog.reo.plan import Shape, pieces, wanted
-from twinlog.reo.positions import Place, Position
+from twinlog.reo.positions import Place, Position, has_begun
 from twinlog.reo.sender import Mark, Refusal
 from twinlog.reo.settings import Partitioning
 from twinlog.reo.stage import InTransactions, Part, Put, Sides, now_ms
@@ -48,10 +48,13 @@ class Direct(InTransactions[DirectPart]):
         """Take over, find where each partition goes on, and write that down where it is new."""
         found = self._routes = await routes(self.settings, self._source, self.destination)
         await self.take_over()
-        known = self.known
+        known, source = self.known, self._source
+        begun = has_begun(self.positions.known, self.settings.application, source.cluster_id)
         parts: list[DirectPart] = []
         for route in found:
-            begins = await starts(self.settings, route, known, self._source, self.destination, mine=self.sides.owns)
+            begins = await starts(
+                self.settings, route, known, source, self.destination, mine=self.sides.owns, begun=lambda _: begun
+            )
             parts += [self._part(route, where, *begin) for where, begin in begins.items()]
         for part in parts:
             before = known.get(part.place)
@@ -59,6 +62,8 @@ class Direct(InTransactions[DirectPart]):
         new = [part for part in parts if known.get(part.place) is None or self.settings.start_from]
         if new:
             await self.commit(self.sender, set(), [(part, "") for part in new])
+        elif not begun:
+            await self.note_beginning(source.cluster_id)
         self.settings = self.settings.once_begun()
         return parts
 

@@ -20,10 +20,10 @@ from twinlog.relay.fetch import Source
 from twinlog.relay.progress import Forward
 from twinlog.reo.direct import lost_by_retention
 from twinlog.reo.envelope import NOTHING_KNOWN, Envelope, written
-from twinlog.reo.positions import Place, Position, encoded
+from twinlog.reo.positions import Place, Position, encoded, has_begun
 from twinlog.reo.proxy_topics import Proxy, first_of, last_of, prepared
 from twinlog.reo.sender import NOWHERE, Mark, Refusal, Sender
-from twinlog.reo.stage import PRODUCE_WITHIN_S, Part, Put, Sides, Stage, now_ms
+from twinlog.reo.stage import PRODUCE_WITHIN_S, Part, Put, Sides, Stage, beginning, now_ms
 from twinlog.reo.topics import Route, routes, starts
 from twinlog.wire import codes
 from twinlog.wire.ops import Producer, init_producer_id, produce_batch
@@ -75,13 +75,16 @@ class FirstStage(Stage[FirstPart]):
         await self.positions.ensure(self.settings.replication_factor)
         await self._own_producer()
         others = await self.sides.others_positions()
+        begun = has_begun(self.positions.known, self.settings.application, self._source.cluster_id)
         parts: list[FirstPart] = []
         self._found = [
             (route, await prepared(self.settings, route, self.destination))
             for route in await routes(self.settings, self._source, self.destination)
         ]
         for route, proxy in self._found:
-            parts += await self._parts(route, proxy, others | self.positions.known)
+            parts += await self._parts(route, proxy, others | self.positions.known, begun=begun)
+        if not begun:
+            await self._write(beginning(self.settings.application, self._source.cluster_id))
         self.settings = self.settings.once_begun()
         return parts
 
@@ -92,15 +95,17 @@ class FirstStage(Stage[FirstPart]):
         await self.positions.refresh(decided_only=True)
         self._sender = Sender(self.destination, None, producer, timeout_s=PRODUCE_WITHIN_S)
 
-    async def _parts(self, route: Route, proxy: Proxy, known: dict[Place, Position]) -> list[FirstPart]:
+    async def _parts(self, route: Route, proxy: Proxy, known: dict[Place, Position], *, begun: bool) -> list[FirstPart]:
         mine = [n for n in range(route.partitions) if self.sides.owns(TopicPartition(route.topic, n))]
         made = {n: self._part(route, proxy, n) for n in mine}
         ends: dict[int, int] = {}
         for part in made.values():
             told, ends[part.where.partition] = await self._told(part)
             if told is not None:
-                known = known | {part.place: told}
-        begins = await starts(self.settings, route, known, self._source, self.destination, mine=self.sides.owns)
+                known, begun = known | {part.place: told}, True
+        begins = await starts(
+            self.settings, route, known, self._source, self.destination, mine=self.sides.owns, begun=lambda _: begun
+        )
         for where, (position, epoch) in begins.items():
             part = made[where.partition]
             part.position, part.epoch = position, epoch
@@ -238,9 +243,11 @@ class FirstStage(Stage[FirstPart]):
     async def _tell(self, part: FirstPart, error: str) -> None:
         """For the status; what cannot be written down is in the log all the same."""
         with suppress(TwinlogError):
-            batch = encoded(part.records(error))
-            told = await produce_batch(self.destination, self.positions.where, bytes(batch.raw))
-            codes.check(told.error, f"{self.positions.where} could not be written on the {self.destination}")
+            await self._write(part.records(error))
+
+    async def _write(self, found: dict[Place, Position]) -> None:
+        told = await produce_batch(self.destination, self.positions.where, bytes(encoded(found).raw))
+        codes.check(told.error, f"{self.positions.where} could not be written on the {self.destination}")
 
     def halt(self, part: FirstPart, mark: Mark) -> None:
         """Nothing behind what is wrapped is on its way."""

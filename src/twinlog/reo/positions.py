@@ -4,7 +4,7 @@ A position is written in the same transaction as the records before it, so what 
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -55,7 +55,7 @@ class Position:
     error: str = ""
 
 
-def encoded(positions: dict[Place, Position]) -> Batch:
+def encoded(positions: Mapping[Place, Position]) -> Batch:
     """One batch that holds `positions`."""
     records = [
         Record(at, position.time_ms, _key(place), _value(position))
@@ -108,6 +108,16 @@ def decoded(record: Record, where: TopicPartition) -> tuple[Place, Position | No
             f"{where} holds at offset {record.offset} a record that is no position. Use another application.name, or "
             f"delete that topic and say with start-from where to begin."
         ) from None
+
+
+def beginning_of(application: str, cluster: str) -> Place:
+    """Under which a share notes that it has begun with a source cluster, be it with no partition at all."""
+    return Place(application, cluster, "", "", -1)
+
+
+def has_begun(known: Iterable[Place], application: str, cluster: str) -> bool:
+    """Whether a share that has written these has begun before; what it does not know of was then added since."""
+    return any((place.application, place.cluster) == (application, cluster) for place in known)
 
 
 def share_of(topic: str, partition: int, shares: int) -> int:

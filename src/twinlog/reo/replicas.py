@@ -73,17 +73,20 @@ async def short_of_replicas(cluster: Cluster, topics: Collection[str]) -> dict[T
 async def what_holds(cluster: Cluster, transactional_id: str, written: Collection[TopicPartition]) -> list[Replicas]:
     """The partitions for whose replicas the transaction waits; none where it waits for nothing like that.
 
-    `written` is what may be in it, where the coordinator cannot tell. Raises TwinlogError.
+    `written` is what may be in it, where the coordinator cannot tell. Where it can, what merely lacks a replica counts
+    only while its marker is missing. Raises TwinlogError.
     """
-    wheres = frozenset(written)
+    wheres = doubtful = frozenset(written)
     with suppress(TwinlogError):
         told = await describe_transaction(cluster, transactional_id, timeout_s=LOOK_WITHIN_S)
-        wheres = frozenset() if told is None else told.partitions
+        wheres, doubtful = (frozenset(), frozenset()) if told is None else (told.partitions, told.unmarked)
     topics = await cluster.topics({TRANSACTIONS, *(where.topic for where in wheres)})
     kept = topics.get(TRANSACTIONS)
     if kept is not None and kept.partitions:
-        wheres |= {TopicPartition(TRANSACTIONS, coordinator_partition(transactional_id, len(kept.partitions)))}
-    return [one for one in await _looked_at(cluster, sorted(wheres), topics) if one.suspect]
+        own = {TopicPartition(TRANSACTIONS, coordinator_partition(transactional_id, len(kept.partitions)))}
+        wheres, doubtful = wheres | own, doubtful | own
+    found = await _looked_at(cluster, sorted(wheres), topics)
+    return [one for one in found if one.too_few or (one.suspect and one.where in doubtful)]
 
 
 def held(transactional_id: str, short: Collection[Replicas]) -> str:

@@ -106,13 +106,14 @@ class _Makers:
         self._stage = STAGES[step]
         self._sides = sides
         self._reader = reader
-        self._begun: set[int] = set()
+        self._stages: dict[int, Stage[Any]] = {}
 
     def copier(self, share: int) -> Copier[Any]:
-        """Make one; where to begin was said for the first time only."""
-        settings = replace(self.settings, start_from=None) if share in self._begun else self.settings
-        self._begun.add(share)
-        return Copier(self._stage(replace(self._sides, settings=settings, share=share), self._reader))
+        """Make one; once a share has begun here, what it then finds is copied from its beginning."""
+        last = self._stages.get(share)
+        settings = self.settings if last is None else last.settings
+        stage = self._stages[share] = self._stage(replace(self._sides, settings=settings, share=share), self._reader)
+        return Copier(stage)
 
 
 async def _stage(makers: _Makers, stopping: asyncio.Event, join: Join | None, board: Board) -> None:

@@ -129,7 +129,7 @@ class ReoSettings:
         "kafka.config.consumer.auto-reset",
         _words(Reset),
         "earliest",
-        "Where a copy begins whose destination topic is empty.",
+        "Where a copy begins that never ran, if its destination topic is empty; what is added later is copied whole.",
     )
     start_from: Reset | None = _key(
         "start-from",

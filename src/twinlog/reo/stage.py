@@ -6,7 +6,7 @@ Direct mode is one such step. With a proxy topic there are two: the first writes
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, Generic, TypeVar
@@ -18,7 +18,7 @@ from twinlog.relay.decide import Form
 from twinlog.relay.fetch import Source
 from twinlog.relay.inbox import Inbox
 from twinlog.relay.progress import Forward, Progress
-from twinlog.reo.positions import Place, Position, Positions, encoded, share_of
+from twinlog.reo.positions import Place, Position, Positions, beginning_of, encoded, share_of
 from twinlog.reo.replicas import Replicas, short_of_replicas, what_holds
 from twinlog.reo.sender import NOWHERE, Mark, Refusal, Sender
 from twinlog.reo.settings import ReoSettings
@@ -261,14 +261,26 @@ class InTransactions(Stage[P]):
 
     async def commit(self, sender: Sender, added: set[TopicPartition], changed: Sequence[tuple[P, str]]) -> None:
         """Write the positions behind their records, and commit both."""
+        found = {place: one for part, error in changed for place, one in part.records(error).items()}
+        await self._end(sender, added, found)
+
+    async def note_beginning(self, cluster: str) -> None:
+        """Write down that the share has begun, where it has no partition yet whose position would tell."""
+        await self._end(self.sender, set(), beginning(self.settings.application, cluster))
+
+    async def _end(self, sender: Sender, added: set[TopicPartition], found: Mapping[Place, Position]) -> None:
         where = self.positions.where
         if where not in added:
             await self.enlist(sender.producer, [where])
-        found = {place: one for part, error in changed for place, one in part.records(error).items()}
         if found:
             await sender.put(where, encoded(found), source=None, mark=NOWHERE)
         await sender.flush()
         await end_txn(self.destination, self.transactional_id, sender.producer, commit=True)
+
+
+def beginning(application: str, cluster: str) -> dict[Place, Position]:
+    """What a share writes down to tell that it has begun with a source cluster."""
+    return {beginning_of(application, cluster): Position(0, -1, "", "", now_ms())}
 
 
 def now_ms() -> int:

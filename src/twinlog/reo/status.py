@@ -1,14 +1,14 @@
 """Where a copy stands, as what is written down tells it: any process may ask, also while none copies."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from typing import Any, Final
 
 from twinlog.errors import BadInput, RetryLater, TwinlogError
 from twinlog.names import TopicPartition
 from twinlog.reo.first_stage import errors_of_first_stage, proxy_place
-from twinlog.reo.positions import Place, Position, Positions, share_of
+from twinlog.reo.positions import Place, Position, Positions, has_begun, share_of
 from twinlog.reo.proxy_topics import last_of
 from twinlog.reo.replicas import held, what_holds
 from twinlog.reo.run import connected
@@ -32,11 +32,11 @@ async def status(settings: ReoSettings) -> list[dict[str, Any]]:
         if sides.source is None:
             raise BadInput("--status needs the source cluster as well: set kafka.clusters.source.bootstrap-servers.")
         shares = await _shares(sides)
-        known = await _known(sides, shares)
+        recorded = await _recorded(sides, shares)
         holdups = await asyncio.gather(*(_holdup(sides, share) for share in range(shares)))
         rows: list[dict[str, Any]] = []
         for route in await routes(settings, sides.source, sides.destination):
-            rows += await _rows(sides, sides.source, route, known)
+            rows += await _rows(sides, sides.source, route, recorded)
         for row in rows if shares else ():
             share = share_of(row["topic"], row["partition"], shares)
             row["error"] = " ".join(filter(None, (row["error"], holdups[share])))
@@ -51,22 +51,41 @@ async def _shares(sides: Sides) -> int:
 
 
 async def _holdup(sides: Sides, share: int) -> str:
-    """What keeps a share's transaction from ending; a copy that is held so cannot write that down itself."""
+    """What keeps a share's transaction from ending; a copy that is held so cannot write that down itself.
+
+    Every share is asked about, also those that do well: only what is certain is told here.
+    """
     transactional_id = sides.settings.transactional_id(share)
     written = [sides.of(share).positions().where]
     with suppress(TwinlogError):
-        short = await what_holds(sides.destination, transactional_id, written)
+        found = await what_holds(sides.destination, transactional_id, written)
+        short = [one for one in found if one.too_few]
         return held(transactional_id, short) if short else ""
     return ""
 
 
-async def _known(sides: Sides, shares: int) -> dict[Place, Position]:
-    found: dict[Place, Position] = {}
+class Recorded:
+    """What the shares have written down: all of it (`known`), and a mapping for each."""
+
+    def __init__(self, by_share: Sequence[Mapping[Place, Position]]) -> None:
+        self.by_share = by_share
+        self.known = {place: one for share in by_share for place, one in share.items()}
+
+    def begun(self, where: TopicPartition, application: str, cluster: str) -> bool:
+        """Whether the share of a source partition has begun."""
+        shares = len(self.by_share)
+        return shares > 0 and has_begun(
+            self.by_share[share_of(where.topic, where.partition, shares)], application, cluster
+        )
+
+
+async def _recorded(sides: Sides, shares: int) -> Recorded:
+    found = []
     for share in range(shares):
         positions = sides.of(share).positions()
         await _read(positions)
-        found |= positions.known
-    return found
+        found.append(positions.known)
+    return Recorded(found)
 
 
 async def _read(positions: Positions) -> None:
@@ -77,11 +96,11 @@ async def _read(positions: Positions) -> None:
         await positions.refresh(decided_only=True)
 
 
-async def _rows(sides: Sides, source: Cluster, route: Route, known: Mapping[Place, Position]) -> list[dict[str, Any]]:
-    settings = sides.settings
+async def _rows(sides: Sides, source: Cluster, route: Route, recorded: Recorded) -> list[dict[str, Any]]:
+    settings, known = sides.settings, recorded.known
     wheres = [TopicPartition(route.topic, number) for number in range(route.partitions)]
     ends = await list_offsets(source, dict.fromkeys(wheres, LATEST), read_committed=True)
-    begins, refused = await _begins(sides, source, route, known)
+    begins, refused = await _begins(sides, source, route, recorded)
     rows = []
     for where in wheres:
         place = Place(settings.application, source.cluster_id, route.topic, route.topic_id, where.partition)
@@ -104,11 +123,19 @@ async def _rows(sides: Sides, source: Cluster, route: Route, known: Mapping[Plac
 
 
 async def _begins(
-    sides: Sides, source: Cluster, route: Route, known: Mapping[Place, Position]
+    sides: Sides, source: Cluster, route: Route, recorded: Recorded
 ) -> tuple[dict[TopicPartition, int], str]:
     """Where a copy that was started now would begin with each partition, or why it would not."""
     try:
-        found = await starts(sides.settings, route, known, source, sides.destination, mine=lambda _: True)
+        found = await starts(
+            sides.settings,
+            route,
+            recorded.known,
+            source,
+            sides.destination,
+            mine=lambda _: True,
+            begun=lambda where: recorded.begun(where, sides.settings.application, source.cluster_id),
+        )
     except BadInput as problem:
         return {}, str(problem)
     return {where: begin.offset for where, begin in found.items()}, ""

@@ -77,8 +77,13 @@ async def starts(
     destination: Cluster,
     *,
     mine: Callable[[TopicPartition], bool],
+    begun: Callable[[TopicPartition], bool],
 ) -> dict[TopicPartition, Beginning]:
-    """Where each partition that is `mine` is read on; BadInput where that cannot be told."""
+    """Where each partition that is `mine` is read on; BadInput where that cannot be told.
+
+    `begun` tells whether the share of a partition has begun before: what it does not know was added since, while
+    nobody ran or while the share moved, and is copied from its beginning.
+    """
     cluster = source.cluster_id
     everyones = {
         place.partition: position
@@ -87,12 +92,12 @@ async def starts(
         and place.topic_id == route.topic_id
     }
     ours = {number: one for number, one in everyones.items() if mine(TopicPartition(route.topic, number))}
-    problem = await _problem(settings, route, everyones, known, destination)
+    problem = await _problem(settings, route, ours or everyones, known, destination)
     if problem and settings.start_from is None:
         raise BadInput(f"{problem} Nothing is copied; say with start-from (earliest or latest) where to begin anew.")
-    if problem:
-        ours = {}
-    elsewhere = EARLIEST if ours else _reset(settings)
+    # Another share may still have to begin with a topic that was created again; what is ours may hold all the same.
+    ours = {number: one for number, one in ours.items() if one.target_id == route.target_id}
+    renewed = _renewed(settings, route, cluster, known) if not ours else frozenset()
     found: dict[TopicPartition, Beginning] = {}
     numbers = [number for number in range(route.partitions) if mine(TopicPartition(route.topic, number))]
     for number in numbers:
@@ -102,8 +107,16 @@ async def starts(
             known_to, epoch = ours[number].next_offset, ours[number].epoch
             found[where] = Beginning(first, -1) if first > known_to else Beginning(known_to, epoch)
         else:
-            found[where] = Beginning(await one_offset(source, where, elsewhere, read_committed=True), -1)
+            added = begun(where) and not problem and number not in renewed
+            first = await one_offset(source, where, EARLIEST if added else _reset(settings), read_committed=True)
+            found[where] = Beginning(first, -1)
     return found
+
+
+def _renewed(settings: ReoSettings, route: Route, cluster: str, known: Mapping[Place, Position]) -> frozenset[int]:
+    """The partitions that were copied of another topic of that name: of this one they are no addition."""
+    before = (place for place in known if (place.application, place.topic) == (settings.application, route.topic))
+    return frozenset(one.partition for one in before if (one.cluster, one.topic_id) != (cluster, route.topic_id))
 
 
 def _reset(settings: ReoSettings) -> int:
@@ -114,18 +127,18 @@ def _reset(settings: ReoSettings) -> int:
 async def _problem(
     settings: ReoSettings,
     route: Route,
-    ours: Mapping[int, Position],
+    recorded: Mapping[int, Position],
     known: Mapping[Place, Position],
     destination: Cluster,
 ) -> str:
     """Why the recorded positions do not tell where to go on; empty where they do."""
-    changed = [position for position in ours.values() if position.target_id != route.target_id]
+    changed = [position for position in recorded.values() if position.target_id != route.target_id]
     if changed:
         return (
             f"The destination topic {route.target} is not the one that {route.topic} was copied to up to now "
             f"({changed[0].target}, id {changed[0].target_id}; now id {route.target_id}): it was created again."
         )
-    if ours:
+    if recorded:
         return ""
     before = [p for p in known if p.application == settings.application and p.topic == route.topic]
     if before:

@@ -21,9 +21,11 @@ async def watch(copier: Copier[Any]) -> None:
     told_at, since = time.monotonic(), replace(copier.counts)
     while True:
         await asyncio.sleep(LOOK_EVERY_S)
-        if copier.quiet_s() > SLOW_S:
-            await copier.look_for_holdup()
-        if time.monotonic() - told_at >= TELL_EVERY_S:
-            facts = copier.facts()
-            log.info("%s of share %d: %s", copier.stage.name, copier.stage.share, goes_on(facts, since, copier.counts))
-            told_at, since = time.monotonic(), replace(copier.counts)
+        try:
+            if copier.quiet_s() > SLOW_S:
+                await copier.look_for_holdup()
+            if time.monotonic() - told_at >= TELL_EVERY_S:
+                log.info("%s: %s", copier.name, goes_on(copier.facts(), since, copier.counts))
+                told_at, since = time.monotonic(), replace(copier.counts)
+        except Exception:  # a mistake of ours: who only looks on must neither end the copying nor fall silent
+            log.exception("%s: what holds it and how far it is could not be told; that is tried again", copier.name)

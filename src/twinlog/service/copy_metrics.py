@@ -81,7 +81,7 @@ def samples(board: Board) -> Iterator[Sample]:
         yield "twinlog_reo_bytes_total", label, sum(copier.counts.bytes for copier in copiers)
         yield "twinlog_reo_rounds_total", label, sum(copier.counts.rounds for copier in copiers)
         yield "twinlog_reo_interruptions_total", label, sum(copier.counts.failures for copier in copiers)
-        short = {one.where for copier in copiers for one in copier.short()}
+        short = {one.where for copier in copiers for one in copier.too_few_replicas()}
         for where in sorted(short)[:MOST_PARTITIONS]:
             yield "twinlog_reo_too_few_replicas", (name, where.topic, str(where.partition)), 1
         facts = [fact for copier in copiers for fact in copier.facts()]
