@@ -12,16 +12,20 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError, Producer
 from tests.real.commanding import Commands, on, produce
+from tests.real.hiring import HiredWorker
 from tests.real.mirroring import Worker
 
-from twinlog.config.acls import LITERAL, PREFIXED, Acl
+from twinlog.config.acls import LITERAL, PREFIXED, Acl, denial
 from twinlog.config.client import ClientSettings
 from twinlog.config.mirror import MirrorConfig
 from twinlog.errors import AuthorizationFailed
+from twinlog.names import TopicPartition
 from twinlog.sync.acl_change import change
 from twinlog.sync.acls import Names, Scope, plan, sync
+from twinlog.sync.denials import ALL_OF_THEM, PROBE, open_without_acl, trouble
 from twinlog.testing.kafka import Listener, LocalKafka
 from twinlog.wire.cluster import Cluster
+from twinlog.wire.ops import LATEST, list_offsets
 from twinlog.wire.ops_acls import create_acls, delete_acls, describe_acls, topic_rights
 
 LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
@@ -120,6 +124,13 @@ def refused_to_write(kafka: LocalKafka, topic: str) -> bool:
     (error,) = errors
     assert error is None or error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED, error
     return error is not None
+
+
+def end_of(kafka: LocalKafka, topic: str) -> int:
+    """Where the topic's only partition ends."""
+    where = TopicPartition(topic, 0)
+    found = on(kafka, lambda cluster: list_offsets(cluster, {where: LATEST}))
+    return int(found[where].offset)
 
 
 def skipped(commands: Commands, mirror: str) -> dict[str, str]:
@@ -257,6 +268,86 @@ def test_a_source_without_an_authorizer_is_said_once(
     end(commands, mirror)
 
 
+def test_whoever_may_write_is_denied_it_while_mirrored_and_not_after_the_stop(
+    there: LocalKafka, here: LocalKafka, worker: Worker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The mirror goes on meanwhile; the config is followed, and somebody else's DENY stays."""
+    assert worker.alive
+    commands = Commands(here, there, tmp_path, capsys)
+    base = f"acl{uuid.uuid4().hex[:8]}"
+    one, two = f"{base}.one", f"{base}.two"
+    wide, theirs = acl(base, "WRITE", prefix=True), denial(two)
+    make(here, wide, theirs)
+    mirror = begin(commands, one, two, mirror_acls_deny_writes="true")
+    until(lambda: denial(one) in acls_of(here), "others are denied to write")
+    assert refused_to_write(here, one)
+    until(lambda: str(wide) not in skipped(commands, mirror), "nothing is open any more")
+    assert skipped(commands, mirror) == {}
+    produce(there, one, 3)
+    until(lambda: end_of(here, one) == 6, "twinlog itself still writes")
+    commands.done("--alter", "--mirror", mirror, "--config", "mirror.acls.deny.writes=false")
+    until(lambda: denial(one) not in acls_of(here), "it is not asked for any more")
+    commands.done("--alter", "--mirror", mirror, "--config", "mirror.acls.deny.writes=true")
+    until(lambda: denial(one) in acls_of(here), "it is asked for again")
+    assert refused_to_write(here, one)
+    began = time.monotonic()
+    commands.done("--stop", "--mirror", mirror, "--topics", one)
+    until(lambda: not refused_to_write(here, one), "the producer is accepted")
+    assert time.monotonic() - began < GIVEN_WITHIN_S
+    commands.done("--stop", "--mirror", mirror, "--topics", two)
+    time.sleep(REFRESHES_S)
+    assert {acl for acl in acls_of(here) if not acl.allows} == {theirs}
+    commands.done("--delete", "--mirror", mirror)
+    remove(here, [wide, theirs])
+
+
+def test_a_stop_without_a_worker_takes_away_what_others_are_denied(
+    there: LocalKafka, here: LocalKafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is in the state, and the operator may change ACLs."""
+    commands = Commands(here, there, tmp_path, capsys)
+    topic = f"acl{uuid.uuid4().hex[:8]}"
+    write = acl(topic, "WRITE")
+    make(here, write)
+    one = Worker(here.bootstrap)
+    try:
+        mirror = begin(commands, topic, mirror_acls_deny_writes="true")
+        until(lambda: denial(topic) in acls_of(here), "others are denied to write")
+    finally:
+        one.stop()
+        one.log_path.unlink(missing_ok=True)
+    assert refused_to_write(here, topic)
+    began = time.monotonic()
+    commands.done("--stop", "--mirror", mirror, "--topics", topic)
+    until(lambda: not refused_to_write(here, topic), "the producer is accepted")
+    assert time.monotonic() - began < GIVEN_WITHIN_S
+    assert acls_of(here, topic) == {write}
+    remove(here, [write])
+
+
+def test_a_worker_that_is_no_super_user_denies_nothing_and_says_why(
+    there: LocalKafka, here: LocalKafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It would be the first to feel it; the mirror goes on."""
+    commands = Commands(here, there, tmp_path, capsys)
+    kinds = {"TOPIC": "*", "GROUP": "*", "TRANSACTIONAL_ID": "*", "CLUSTER": "kafka-cluster"}
+    granted = [Acl(kind, name, LITERAL, "User:nobody", "*", "ALL", "ALLOW") for kind, name in kinds.items()]
+    make(here, *granted)
+    topic = f"acl{uuid.uuid4().hex[:8]}"
+    login = f'{LOGIN} username="nobody" password="secret";'
+    file = commands.file(f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config={login}\n")
+    with HiredWorker(here.bootstrap_of("SASL"), tmp_path / "log", "--command-config", file) as one:
+        mirror = begin(commands, topic, mirror_acls_deny_writes="true")
+        until(lambda: "super user" in skipped(commands, mirror).get(ALL_OF_THEM, ""), "the reason is listed")
+        until(lambda: denial(PROBE) not in acls_of(here), "what was tried is taken back")
+        assert denial(topic) not in acls_of(here)
+        produce(there, topic, 3)
+        until(lambda: end_of(here, topic) == 6, "it is mirrored")
+        assert one.log.count("denying others to write") == 1
+        end(commands, mirror)
+    remove(here, granted)
+
+
 async def test_the_documented_rights_are_enough_and_each_that_is_missing_is_named(
     there: LocalKafka, here: LocalKafka
 ) -> None:
@@ -292,11 +383,11 @@ async def test_the_documented_rights_are_enough_and_each_that_is_missing_is_name
             assert await delete_acls(admin, of_ours) == {}
 
 
-async def known(kafka: LocalKafka, wanted: Acl) -> None:
-    """Wait until the broker goes by an ACL."""
+async def known(kafka: LocalKafka, wanted: Acl, *, gone: bool = False) -> None:
+    """Wait until the broker goes by an ACL, or no longer does."""
     async with super_user(kafka) as admin:
         deadline = time.monotonic() + WITHIN_S
-        while wanted not in (await describe_acls(admin) or ()):
+        while (wanted in (await describe_acls(admin) or ())) is gone:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.05)
 
@@ -350,6 +441,9 @@ async def test_what_would_take_twinlogs_own_rights_is_taken_back_and_not_tried_a
             assert (await change(twinlog, [read], [], [topic])).undone == frozenset()
             assert (await change(twinlog, [], [own], [topic])).undone == {own}
             assert own in (await describe_acls(twinlog) or ())
+            assert await open_without_acl(twinlog)
+            assert "super user" in await trouble(twinlog)
+            await known(kafka, denial(PROBE), gone=True)
 
 
 async def test_what_became_of_each_entry_is_told(here: LocalKafka) -> None:

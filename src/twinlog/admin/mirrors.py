@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 from uuid import UUID
 
-from twinlog.admin import state
+from twinlog.admin import acls, state
 from twinlog.admin.live import live_workers, moving
 from twinlog.admin.results import (
     CreateMirrorResult,
@@ -25,7 +25,7 @@ from twinlog.config.mirror import MirrorConfig, check_mirror_name
 from twinlog.config.patterns import Patterns
 from twinlog.config.secrets import has_reference
 from twinlog.control.checks import check_source, find_mirror
-from twinlog.control.commands import Alter, Altered, Create, Delete, Deleted
+from twinlog.control.commands import Alter, Altered, Create, Delete, Deleted, Handled
 from twinlog.control.describe import Describe, List, MirrorListing, describe, list_mirrors
 from twinlog.control.handle import create
 from twinlog.control.handle_mirror import alter, delete
@@ -35,7 +35,7 @@ from twinlog.control.lifecycle import PartitionState
 from twinlog.control.mirror_configs import MirrorConfigs, describe_configs
 from twinlog.control.records import SkippedRecord
 from twinlog.control.selection import is_name, names_in
-from twinlog.errors import BadInput, ClusterMirrorAlreadyExists, InvalidConfig
+from twinlog.errors import BadInput, ClusterMirrorAlreadyExists, ConcurrentChange, InvalidConfig
 from twinlog.names import TopicPartition
 from twinlog.state.log import StateLog
 from twinlog.wire.cluster import Cluster
@@ -252,10 +252,22 @@ class MirrorAdmin:
     async def delete_mirror(self, mirror: str, *, dry_run: bool = False) -> Deleted:
         """Delete a mirror whose topics are all STOPPED; the topics at the destination stay.
 
-        Raises UnknownClusterMirror, ClusterMirrorNotEmpty, InvalidClusterMirrorState, ConcurrentChange.
+        Raises UnknownClusterMirror, ClusterMirrorNotEmpty, InvalidClusterMirrorState, ConcurrentChange. What others
+        are still denied on its topics is taken away before; where that fails, the mirror stays.
         """
         log, command = await self._log(), Delete(mirror)
-        return await state.change(self._cluster, log, lambda image: delete(image, command), dry_run=dry_run)
+        allowed: frozenset[str] = frozenset()
+
+        def handler(image: Image) -> Handled[Deleted]:
+            done = delete(image, command)
+            record = image.skipped.get(done.reply.mirror)
+            if not dry_run and record is not None and not allowed.issuperset(record.denied):
+                raise ConcurrentChange(f"What mirror '{mirror}' denies others has changed meanwhile. Try again.")
+            return done
+
+        if not dry_run:
+            allowed = await acls.allow_all(log, delete(await self._image(), command).reply.mirror)
+        return await state.change(self._cluster, log, handler, dry_run=dry_run)
 
     async def skipped(self, mirrors: Collection[str] | None = None) -> tuple[SkippedRecord, ...]:
         """What the last refresh of some mirrors (None: all) left alone, and why.

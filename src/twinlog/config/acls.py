@@ -94,6 +94,11 @@ class AclRule:
         )
 
 
+def denial(topic: str) -> Acl:
+    """Return the ACL by which nobody but super users may write to a topic."""
+    return Acl("TOPIC", topic, LITERAL, ANYONE, ANY_HOST, "WRITE", "DENY")
+
+
 def parse_acl_rules(text: str) -> tuple[AclRule, ...]:
     """Parse comma-separated rules; trailing fields may be left out. ValueError says which rule is wrong, and why."""
     parts = [part.strip() for part in text.split(",") if part.strip()]

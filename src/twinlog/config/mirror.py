@@ -124,6 +124,13 @@ class MirrorConfig:
         "exact: as the KIP, also deletes destination ACLs that the source does not have; "
         "additive: never deletes; off: ACLs are left alone.",
     )
+    acls_deny_writes: bool = _key(
+        "mirror.acls.deny.writes",
+        kinds.SWITCH,
+        "false",
+        "Whether writing to a topic is denied to everybody by an ACL at the destination until the topic is stopped. "
+        "Only where the worker logs in as a super user, whom no ACL binds; else nothing is denied, and that is listed.",
+    )
     start_offset_spec: StartOffset = _key(
         "mirror.start.offset.spec",
         kinds.START_OFFSET,
@@ -299,7 +306,7 @@ _WITHOUT_RECONNECT = frozenset(
         *("topics_include", "topics_exclude", "topic_properties_exclude", "groups_include", "groups_exclude"),
         *("groups_sync_enabled", "groups_sync_backwards"),
         *("configs_sync_enabled", "configs_sync_removals"),
-        *("acls_include", "acls_sync_mode", "metadata_refresh_interval_ms"),
+        *("acls_include", "acls_sync_mode", "acls_deny_writes", "metadata_refresh_interval_ms"),
         *("failed_retry_initial_backoff_ms", "failed_retry_max_backoff_ms", "failed_retry_max_attempts"),
         *("replication_throttled_rate", "replication_throttled_replicas", "start_offset_spec"),
         "support_unclean_leader_election",

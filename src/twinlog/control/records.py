@@ -255,6 +255,7 @@ class SkippedRecord(_Keyed):
     is stopped, with the source down, too. `held_for`: the topics that wider patterns among them are held back for.
     `last_synced`: the topics whose group offsets were looked at once more when they were stopped, as of the stop that
     was seen last; `last_synced_ms`: when that was over, be it with success or not.
+    `denied`: topics to which twinlog denies others to write; noted before the ACL is made, until after it is deleted.
     """
 
     TYPE: ClassVar[str] = "skipped"
@@ -268,6 +269,7 @@ class SkippedRecord(_Keyed):
     held_for: tuple[str, ...] = ()
     last_synced: tuple[str, ...] = ()
     last_synced_ms: int = 0
+    denied: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,14 @@
 """The ACLs of the mirrors whose shard this worker owns: synced at each refresh, given as soon as a topic is stopped.
 
-What is held back is stored with the mirror (`SkippedRecord.held`), so that it can be given without the source.
+What is held back is stored with the mirror (`SkippedRecord.held`), so that it can be given without the source; so is
+what others are denied (`SkippedRecord.denied`), which is taken away first.
 """
 
 import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 
 from twinlog.config.client import ClientSettings
@@ -17,6 +18,7 @@ from twinlog.control.image import Image
 from twinlog.control.lifecycle import DesiredState
 from twinlog.control.records import SkippedRecord
 from twinlog.errors import TwinlogError
+from twinlog.service.denials import Denials
 from twinlog.service.keeper import Keeper
 from twinlog.sync import acls
 from twinlog.sync.acl_change import create
@@ -48,6 +50,7 @@ class Acls:
         self._keeper = keeper
         # Held from reading what is stored until what follows from it is stored.
         self.storing = asyncio.Lock()
+        self.denials = Denials(cluster, image, self)
         self._written: dict[str, SkippedRecord] = {}
         self._without: set[str] = set()
         self._again_at: dict[str, float] = {}
@@ -64,6 +67,7 @@ class Acls:
             existing=await self._existing(config),
             own=own_principal(self._cluster.settings),
             cutting=self._cutting(mirror),
+            denied=self.denied(mirror),
         )
         done = await acls.sync(source, self._cluster, scope)
         for verb, changed in (("made", done.created), ("deleted", done.deleted)):
@@ -105,36 +109,60 @@ class Acls:
         await self._keeper.put(record)
         self._written[record.mirror] = record
 
+    def denied(self, mirror: str) -> frozenset[str]:
+        """Return the topics to which twinlog denies others to write; a mirror is deleted only when there are none."""
+        record = self.stored(mirror) if mirror in self._image.mirrors else None
+        return frozenset(record.denied if record else ())
+
+    async def note_denied(
+        self, mirror: str, *, more: Collection[str] = (), fewer: Collection[str] = ()
+    ) -> frozenset[str]:
+        """Store that topics are denied, and others no longer are; returns what is stored then."""
+        async with self.storing:
+            before = self.stored(mirror) or SkippedRecord(mirror, 0)
+            after = replace(before, denied=tuple(sorted({*before.denied, *more}.difference(fewer))))
+            if mirror not in self._image.mirrors:
+                return frozenset()
+            if after != before:
+                await self.store(after)
+            return frozenset(after.denied)
+
     async def keep_giving(self, owns: Callable[[str], bool]) -> None:
-        """Give what was held back for a topic as soon as that is stopped, until cancelled."""
+        """Give what was held back for a topic as soon as that is stopped, until cancelled.
+
+        What was denied to others is taken away first; where that fails, the rest is given all the same.
+        """
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
-            for mirror in list(self._image.skipped):
+            made_here = self.denials.mirrors
+            for mirror in {*self._image.skipped, *made_here}:
+                if time.monotonic() < self._again_at.get(mirror, 0.0) or not (owns(mirror) or mirror in made_here):
+                    continue
+                if self.denials.due(mirror):
+                    await self._safely(mirror, "what others are denied could not be taken away", self.denials.allow)
                 record = self.stored(mirror)
-                if (
-                    record is not None
-                    and record.held
-                    and owns(mirror)
-                    and time.monotonic() >= self._again_at.get(mirror, 0.0)
-                ):
-                    await self._give_safely(mirror, record)
+                if record is not None and record.held and owns(mirror):
+                    await self._safely(mirror, "ACLs held back could not be given", self._give)
 
-    async def _give_safely(self, mirror: str, record: SkippedRecord) -> None:
+    async def _safely(self, mirror: str, what: str, act: Callable[[str], Awaitable[None]]) -> None:
         try:
-            await self._give(mirror, record)
+            await act(mirror)
         except TwinlogError as error:
-            self._failed(mirror, str(error))
+            self._failed(mirror, what, str(error))
         except Exception:  # a mistake of ours must not keep other mirrors' ACLs from being given
-            log.exception("mirror %s: ACLs held back could not be given: unexpected error", mirror)
-            self._failed(mirror, "")
+            log.exception("mirror %s: %s: unexpected error", mirror, what)
+            self._failed(mirror, what, "")
 
-    def _failed(self, mirror: str, why: str) -> None:
+    def _failed(self, mirror: str, what: str, why: str) -> None:
         self.errors[mirror] += 1
         self._again_at[mirror] = time.monotonic() + GIVE_AGAIN_S
         if why:
-            log.warning("mirror %s: ACLs held back could not be given, and are again in a while: %s", mirror, why)
+            log.warning("mirror %s: %s, which is tried again in a while: %s", mirror, what, why)
 
-    async def _give(self, mirror: str, record: SkippedRecord) -> None:
+    async def _give(self, mirror: str) -> None:
+        record = self.stored(mirror)
+        if record is None:
+            return
         topics = acls.due(record.held, record.held_for, acls.stopped_topics(self._image, mirror))
         configs = self._image.mirrors.get(mirror)
         if not topics or configs is None or not acls.gives(configs):

@@ -8,6 +8,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from twinlog.admin import state as admin_state
 from twinlog.config.mirror import MirrorConfig
@@ -108,10 +109,13 @@ class Coordinator:
         if config.groups_sync_enabled:
             skipped += await self._safely("group", name, self.consumer_group_offset_sync_errors, offsets)
             skipped += await self._safely("share group", name, self.share_group_offset_sync_errors, shares)
+        denials = partial(self.acls.denials.refresh, name, config, owned)
+        skipped += await self._safely("deny", name, self.acl_sync_errors, denials)
+        if not owned():
+            return
         skipped += await self._safely("acl", name, self.acl_sync_errors, acls)
-        if owned():
-            async with self.acls.storing:
-                await self._tell(name, skipped, self.acls.kept(name, told, config))
+        async with self.acls.storing:
+            await self._tell(name, skipped, self.acls.kept(name, told, config))
 
     def _mirrored(self, mirror: str) -> list[TopicRecord]:
         return [record for record in self._image.topics_of(mirror) if record.desired is DesiredState.MIRRORING]

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Final, TypeVar
 
-from twinlog.config.acls import ANYONE, LITERAL, PREFIXED, Acl
+from twinlog.config.acls import ANYONE, LITERAL, PREFIXED, Acl, denial
 from twinlog.config.kinds import AclsSyncMode
 from twinlog.config.mirror import MirrorConfig
 from twinlog.control.image import Image
@@ -85,6 +85,7 @@ class Scope:
     - `existing`: all topics of the destination.
     - `own`: the principal that twinlog logs in as at the destination; "" where that cannot be told.
     - `cutting`: ACLs, as texts, that have cost twinlog a right of its own when they were made or deleted.
+    - `denied`: topics to which twinlog itself denies others to write (`sync.denials`).
     """
 
     config: MirrorConfig
@@ -93,6 +94,7 @@ class Scope:
     existing: Names = field(default_factory=Names)
     own: str = ""
     cutting: frozenset[str] = frozenset()
+    denied: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +235,7 @@ class _Judge:
         """Whether an ACL that only the destination has is to be deleted."""
         if self._config.acls_sync_mode is not AclsSyncMode.EXACT or acl.principal in self._keepers:
             return False
-        if not self._admitted(acl):
+        if not self._admitted(acl) or self._denies_for_us(acl):
             return False
         if acl.everywhere:
             return self._by_name(acl) and self._by_type(acl)
@@ -248,7 +250,7 @@ class _Judge:
         """The destination's own ACLs that let somebody else change a topic while it is mirrored."""
         for acl in sorted(self.ours.difference(without)):
             if acl.allows and acl.resource_type == TOPIC and acl.operation in _OPENS:
-                open_to = self._scope.mirrored.under(acl)
+                open_to = self._open_to(acl)
                 if open_to and acl.principal not in self._keepers:
                     yield Skipped(
                         KIND,
@@ -256,6 +258,15 @@ class _Judge:
                         f"The destination has it, and it lets somebody change {_some(open_to)} "
                         "while that is mirrored, which would fail it. Remove it, or add a DENY until the stop.",
                     )
+
+    def _open_to(self, acl: Acl) -> Sequence[str]:
+        """The mirrored topics that somebody can change by an ACL of the destination, whatever is denied there."""
+        about = self._scope.mirrored.under(acl)
+        return [topic for topic in about if denial(topic) not in self.ours] if acl.operation == "WRITE" else about
+
+    def _denies_for_us(self, acl: Acl) -> bool:
+        """Whether it keeps others from writing to a mirrored topic, as twinlog would have it."""
+        return acl == denial(acl.name) and (self._config.acls_deny_writes or acl.name in self._scope.denied)
 
     def _admitted(self, acl: Acl) -> bool:
         return any(rule.admits(acl) for rule in self._config.acls_include)

@@ -37,11 +37,14 @@ _AGAIN: Final = frozenset({codes.NOT_CONTROLLER, codes.REQUEST_TIMED_OUT})
 _PERMISSIONS: Final = {2: "DENY", 3: "ALLOW"}
 
 
-async def describe_acls(cluster: Cluster, *, timeout_s: float = PATIENCE_S) -> frozenset[Acl] | None:
+async def describe_acls(
+    cluster: Cluster, *, node: int | None = None, timeout_s: float = PATIENCE_S
+) -> frozenset[Acl] | None:
     """Return all ACLs of a cluster; None where it has no authorizer, so that nobody's rights are checked.
 
-    What only a newer Kafka knows is named `UNKNOWN_` with its number. Raises AuthorizationFailed without DESCRIBE on
-    CLUSTER, UnsupportedVersion before Kafka 2.0.
+    `node`: the broker that is asked; each learns of a change by itself. What only a newer Kafka knows is named
+    `UNKNOWN_` with its number. Raises AuthorizationFailed without DESCRIBE on CLUSTER, UnsupportedVersion before
+    Kafka 2.0.
     """
     request = DescribeAclsRequest(
         resource_type_filter=_ANY,
@@ -53,7 +56,7 @@ async def describe_acls(cluster: Cluster, *, timeout_s: float = PATIENCE_S) -> f
         permission_type=_ANY,
     )
     what = f"The ACLs of the {cluster} could not be read"
-    response: DescribeAclsResponse = await ask(cluster, request, node=None, timeout_s=timeout_s, lane=ADMIN_LANE)
+    response: DescribeAclsResponse = await ask(cluster, request, node=node, timeout_s=timeout_s, lane=ADMIN_LANE)
     if response.error_code == codes.SECURITY_DISABLED:
         return None
     _check(response.error_code, what, response.error_message, "DESCRIBE")
@@ -73,11 +76,12 @@ async def describe_acls(cluster: Cluster, *, timeout_s: float = PATIENCE_S) -> f
 
 
 async def topic_rights(
-    cluster: Cluster, topics: Collection[str], *, timeout_s: float = PATIENCE_S
+    cluster: Cluster, topics: Collection[str], *, node: int | None = None, timeout_s: float = PATIENCE_S
 ) -> dict[str, frozenset[str]]:
     """Return what this client may do on each topic, e.g. READ, WRITE; nothing for one that it may not describe.
 
-    Without a word of those for which the brokers do not tell: they are too old (before 2.3).
+    `node`: the broker that is asked; each goes by its own settings. A topic need not exist. Without a word of those for
+    which the brokers do not tell: they are too old (before 2.3).
     """
     asked = MetadataRequest.MetadataRequestTopic
     request = MetadataRequest(
@@ -85,7 +89,7 @@ async def topic_rights(
         allow_auto_topic_creation=False,
         include_topic_authorized_operations=True,
     )
-    response: MetadataResponse = await ask(cluster, request, node=None, timeout_s=timeout_s, lane=ADMIN_LANE)
+    response: MetadataResponse = await ask(cluster, request, node=node, timeout_s=timeout_s, lane=ADMIN_LANE)
     rights = {told.name or "": _operations(told.authorized_operations) for told in response.topics}
     hidden = {told.name for told in response.topics if told.error_code == codes.TOPIC_AUTHORIZATION_FAILED}
     return {name: some for name, some in rights.items() if some or name in hidden}
