@@ -120,7 +120,7 @@ async def test_a_mirror_s_own_writing_is_told_from_what_others_wrote(
     found = [batch for batch in batches(chunk.records, where) if isinstance(batch, Batch)]
     own = frozenset({found[0].producer_id})
     assert own != {found[-1].producer_id}
-    assert await own_end(clusters[1], where, 0, 22, own) == 18
-    assert await own_end(clusters[1], where, 0, 16, own) == 16
-    assert await own_end(clusters[1], where, 20, 22, own) == 20
-    assert await own_end(clusters[1], where, 7, 22, frozenset()) == 7
+    assert await own_end(clusters[1], where, 0, 22, own) == (18, True)
+    assert await own_end(clusters[1], where, 0, 16, own) == (16, True)
+    assert await own_end(clusters[1], where, 20, 22, own) == (20, True)
+    assert await own_end(clusters[1], where, 7, 22, frozenset()) == (7, True)

@@ -115,7 +115,7 @@ def test_a_saved_tail_is_read_back_into_a_topic(
         Made(None, bytes(2_000_000), []),
     ]
     write(source, topic, RECORDS)
-    write(source, topic, made)
+    write(source, topic, made, **{"message.max.bytes": 4_000_000})
     write_transaction(source, topic, RECORDS[:3], commit=False)
     given = ["--bootstrap-server", source.bootstrap, "--topic", topic, "--from", "0:50"]
     for _ in range(2):

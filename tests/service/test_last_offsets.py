@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -30,6 +30,9 @@ class _Bench:
     def __init__(self) -> None:
         self.image = Image([MirrorRecord("m", {"bootstrap.servers": "a:1"}, "S")])
         self.looks: list[tuple[tuple[str, ...], bool]] = []
+        self.meanwhile: Callable[[], object] = lambda: None
+        self.still: list[str] = []
+        self.owned = True
         self.answers = True
         self.source_ids = {"a": THERE, "b": THERE}
         self.apply(*(self.topic(name, MIRRORING) for name in "ab"))
@@ -66,9 +69,11 @@ class _Bench:
         ids = self.source_ids if side == "source" else dict.fromkeys(names, HERE)
         return {name: TopicInfo(name, ids[name], 0, internal=False, partitions={}) for name in names}, {}
 
-    async def sync(self, _source: Any, _here: Any, config: MirrorConfig, topics: Collection[str], _: Any) -> GroupsDone:
-        """Remember the look."""
+    async def sync(self, _source: Any, _here: Any, config: MirrorConfig, topics: Any, still: Any) -> GroupsDone:
+        """Remember the look, and which topics may be committed for by then."""
         self.looks.append((tuple(sorted(topics)), config.groups_sync_backwards))
+        self.meanwhile()
+        self.still = [topic for topic in sorted(topics) if still(topic)]
         return GroupsDone(("g",))
 
     async def shares(self, *_: Any) -> GroupsDone:
@@ -97,7 +102,7 @@ async def bench(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[_Bench]:
     monkeypatch.setattr(module.share_groups, "sync", bench.shares)
     monkeypatch.setattr(module, "WITHIN_S", 1.0)
     monkeypatch.setattr(module, "ANSWERS_WITHIN_S", 0.2)
-    running = asyncio.create_task(bench.last.run(lambda mirror: mirror == "m"))
+    running = asyncio.create_task(bench.last.run(lambda mirror: bench.owned and mirror == "m"))
     yield bench
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
@@ -124,6 +129,25 @@ async def test_partitions_that_are_not_stopped_in_time_are_not_waited_for(
     await bench.until_told("a")
     assert bench.looks == [(("a",), False)]
     assert bench.image.skipped["m"].beyond == 3
+
+
+@pytest.mark.parametrize("what", ["nothing", "replaced", "started", "started elsewhere"])
+async def test_nothing_is_committed_for_what_is_no_longer_ours_to_touch(bench: _Bench, what: str) -> None:
+    """The topic was started again, here or in another mirror, or the worker has another one in its place."""
+
+    def meanwhile() -> None:
+        if what == "replaced":
+            bench.owned = False
+        elif what == "started":
+            bench.apply(bench.topic("a", MIRRORING))
+        elif what == "started elsewhere":
+            bench.apply(TopicRecord("n", "a", MIRRORING, THERE, HERE, 1))
+
+    bench.meanwhile = meanwhile
+    bench.heard(bench.topic("a", STOPPED))
+    bench.apply(PartitionRecord("m", "a", 0, PartitionState.STOPPED))
+    await bench.until_told("a")
+    assert bench.still == (["a"] if what == "nothing" else [])
 
 
 @pytest.mark.parametrize("trouble", ["silent", "not connected"])

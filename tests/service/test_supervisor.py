@@ -23,6 +23,7 @@ from twinlog.control.records import (
 )
 from twinlog.errors import Unreachable
 from twinlog.relay import settle
+from twinlog.relay.own_end import OwnEnd
 from twinlog.service import supervisor as supervisor_module
 from twinlog.service.supervisor import Supervisor
 
@@ -105,8 +106,8 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settle, "SETTLE_S", 0.05)
     monkeypatch.setattr(settle, "POLL_S", 0.01)
 
-    async def all_ours(_cluster: Any, _where: Any, _first: int, end: int, _producers: Any) -> int:
-        return end
+    async def all_ours(_cluster: Any, _where: Any, _first: int, end: int, _producers: Any) -> OwnEnd:
+        return OwnEnd(end, told=True)
 
     monkeypatch.setattr(supervisor_module, "own_end", all_ours)
 
@@ -219,9 +220,9 @@ async def test_what_others_wrote_behind_a_dead_worker_was_not_mirrored(
 ) -> None:
     """Applications may write as soon as the stop is recorded; what was never compared is nobody's twin."""
 
-    async def ours(_cluster: Any, _where: Any, first: int, end: int, producers: Any) -> int:
+    async def ours(_cluster: Any, _where: Any, first: int, end: int, producers: Any) -> OwnEnd:
         assert (end, producers) == (7, {11, 12})
-        return max(first, 4)
+        return OwnEnd(max(first, 4), told=True)
 
     monkeypatch.setattr(supervisor_module, "own_end", ours)
     stored = _stored(PartitionState.MIRRORING, producer_id=11, spare_producer_id=12, **known)

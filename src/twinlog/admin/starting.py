@@ -20,7 +20,7 @@ from twinlog.admin.loops import find_loops
 from twinlog.admin.results import Recreated, StartMirrorTopicsResult
 from twinlog.admin.salvage import path_of
 from twinlog.admin.sources import check_identity, connected, identified, state_of
-from twinlog.admin.twins import check_twins, gone_since, grow_twins, unchecked
+from twinlog.admin.twins import check_twins, gone_since, grow_twins, unchecked, unread_state
 from twinlog.config.mirror import MirrorConfig
 from twinlog.config.patterns import Patterns
 from twinlog.control.anew import Anew
@@ -409,6 +409,7 @@ class _Starting:
         """The topics whose destination does not exist or can be the twin, which has as many partitions by then."""
         both = [(topic, ours[topic.name]) for topic in topics if topic.name in ours]
         self._shared = shared_offsets((self._source, self._cluster), states, both)
+        self._notes += unread_state(states[0], [topic.name for topic, _ in both])
         known = {name for name, offsets in self._shared.items() if max(offsets, default=-1) >= 0}
         self._failed |= check_twins((states[1], self._mirror.mirror), topics, ours, spans, known)
         left = [topic for topic in topics if topic.name not in self._failed]

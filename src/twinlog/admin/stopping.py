@@ -92,14 +92,14 @@ async def _looked_again(
     cluster: Cluster, log: StateLog, result: StopMirrorTopicsResult, timeout_s: float
 ) -> StopMirrorTopicsResult:
     """Say what was written at the source between the check and the stop: nobody else would."""
-    mirror = find_mirror(await state.load(log), result.mirror)
-    ends = {where: end for where, end in result.ends.items() if where.topic in result.stopped}
+    ends = {where: end for where, end in result.ends.items() if where.topic in result.stopped and end >= 0}
     try:
+        mirror = find_mirror(await state.load(log), result.mirror)
         left = await promotion.left_behind(cluster, mirror, ends, timeout_s=timeout_s)
     except TwinlogError as unknown:
         note = f"The source could not be asked once more whether something was written since the check: {unknown}"
         return replace(result, notes=(*result.notes, note))
-    late = {topic: promotion.left_at_source(mirror.mirror, topic, left) for topic in {where.topic for where in left}}
+    late = {topic: promotion.left_at_source(result.mirror, topic, left) for topic in {where.topic for where in left}}
     return replace(result, failed={**result.failed, **late}, lags={**result.lags, **left})
 
 

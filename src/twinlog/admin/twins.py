@@ -11,6 +11,8 @@ from twinlog.sync import topics as sync_topics
 from twinlog.sync.topics import Span
 from twinlog.wire.cluster import Cluster, TopicInfo
 
+SHOWN = 10
+
 
 def check_twins(
     recorded_in: tuple[Image, str],
@@ -81,3 +83,16 @@ async def gone_since(destination: Cluster, found: Collection[FoundTopic]) -> dic
         for name, topic_id in made.items()
         if name in there and ids_differ(topic_id, there[name].id)
     }
+
+
+def unread_state(theirs: Image | str, names: Sequence[str]) -> list[str]:
+    """Say what follows where the source's state cannot be read (`theirs`: why), for topics that are there already."""
+    if not isinstance(theirs, str) or not names:
+        return []
+    shown = ", ".join(names[:SHOWN])
+    note = (
+        f"The source's state cannot be read, so it is not known up to where both sides of {shown} are the same. The "
+        f"worker compares them; a compacted topic fails where the source has compacted away what the destination "
+        f"still has. Grant READ on topic __mirror_state at the source and start it again. ({theirs})"
+    )
+    return [note]

@@ -112,7 +112,7 @@ class Inbox:
         self._budget = budget
         self._queue: deque[_Waiting] = deque()
         self._held: deque[int] = deque()
-        self._fetches = 0
+        self._fetches = self._last_cost = 0
         self._arrived = asyncio.Event()
         self._closed = False
         self.on_room: asyncio.Event | None = None
@@ -124,7 +124,7 @@ class Inbox:
     def has_room(self) -> bool:
         """Whether one more fetch may be asked for."""
         waiting = self._fetches
-        small = waiting == CHUNKS_AHEAD and self._queue[-1].cost < JOINED_BYTES // 2
+        small = waiting == CHUNKS_AHEAD and self._last_cost < JOINED_BYTES // 2
         return not self._closed and (waiting < CHUNKS_AHEAD or small)
 
     @property
@@ -248,12 +248,13 @@ class Inbox:
         both = replace(chunk, position=before.position, records=records, log_start_offset=start, conclusive=False)
         self._budget.take(cost)
         self._queue[-1] = _Waiting(both, held + cost, ends=True)
+        self._last_cost = held + cost
         self._arrived.set()
         return True
 
     def _enqueue_chunk(self, chunk: Chunk, cost: int, tail: Tail | None) -> None:
         """In pieces; each takes up its part of what the whole does."""
-        left = cost
+        left = self._last_cost = cost
         *first, last = pieces(chunk, 0 if tail is None else tail.size)
         for piece in first:
             part = cost * len(piece.records) // len(chunk.records)

@@ -14,12 +14,14 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from twinlog.config.mirror import MirrorConfig
 from twinlog.control.image import Image
 from twinlog.control.lifecycle import DesiredState, PartitionState
 from twinlog.control.records import Change, SkippedRecord, TopicRecord
 from twinlog.errors import TwinlogError, Unreachable
+from twinlog.relay.waiting import cancelled
 from twinlog.service.acls import Acls
 from twinlog.service.sources import Sources
 from twinlog.sync import groups, share_groups
@@ -87,24 +89,23 @@ class LastOffsets:
                     if before is None or before.done():
                         topics = self._due.pop(mirror)
                         if owns(mirror):
-                            work = self._safely(mirror, topics)
+                            work = self._safely(mirror, topics, partial(owns, mirror))
                             self._running[mirror] = asyncio.create_task(work, name=f"last offsets of {mirror}")
                     else:
                         self._wake.set()
         finally:
-            for task in self._running.values():
-                task.cancel()
+            await cancelled(list(self._running.values()))
 
-    async def _safely(self, mirror: str, topics: Collection[str]) -> None:
+    async def _safely(self, mirror: str, topics: Collection[str], owned: Callable[[], bool]) -> None:
         try:
-            if await self._wanted(mirror, topics):
+            if await self._wanted(mirror, topics, owned):
                 await self._tell(mirror, topics)
         except TwinlogError as error:
             log.warning("mirror %s: that the last group offsets were synced could not be stored: %s", mirror, error)
         except Exception:  # a mistake of ours must not keep other mirrors from theirs
             log.exception("mirror %s: last group offsets: unexpected error", mirror)
 
-    async def _wanted(self, mirror: str, topics: Collection[str]) -> bool:
+    async def _wanted(self, mirror: str, topics: Collection[str], owned: Callable[[], bool]) -> bool:
         """Sync; False where the mirror syncs no groups. What goes wrong is said here, and is no reason to wait."""
         record = self._image.mirrors.get(mirror)
         if record is None:
@@ -115,7 +116,7 @@ class LastOffsets:
             if not config.groups_sync_enabled:
                 return False
             async with asyncio.timeout(WITHIN_S):
-                await self._sync(mirror, config, topics)
+                await self._sync(mirror, config, topics, owned)
         except (TwinlogError, TimeoutError) as error:
             log.warning(
                 "mirror %s: %s stopped; the group offsets there may be as of the last refresh, since they could not be "
@@ -127,7 +128,9 @@ class LastOffsets:
             )
         return True
 
-    async def _sync(self, mirror: str, config: MirrorConfig, topics: Collection[str]) -> None:
+    async def _sync(
+        self, mirror: str, config: MirrorConfig, topics: Collection[str], owned: Callable[[], bool]
+    ) -> None:
         source = self._sources.connected.get(mirror)
         if source is None:
             raise Unreachable(self._sources.trouble(mirror) or "there is no connection to the source")
@@ -140,16 +143,16 @@ class LastOffsets:
             async with asyncio.timeout(REST_WITHIN_S):
                 while not self._at_rest(mirror, topics):  # noqa: ASYNC110  # the image is changed elsewhere
                     await asyncio.sleep(POLL_S)
-        await self._look(mirror, replace(config, groups_sync_backwards=False), source.cluster, meant)
 
-    async def _look(self, mirror: str, config: MirrorConfig, source: Cluster, topics: Collection[str]) -> None:
         def still(topic: str) -> bool:
-            # Started again meanwhile, it is for the refresh; in another mirror, it is none of ours.
-            record = self._image.topic(mirror, topic)
-            return record is not None and record.desired is DesiredState.STOPPED
+            # Started again meanwhile, it is for the refresh; in another mirror, it is none of ours; and a worker that
+            # froze meanwhile knows of neither.
+            known = self._image.topic(mirror, topic) is not None
+            return owned() and known and self._image.active_in(topic) is None
 
+        forward = replace(config, groups_sync_backwards=False)
         for kind, sync in (("group", groups.sync), ("share group", share_groups.sync)):
-            done = await sync(source, self._cluster, config, topics, still)
+            done = await sync(source.cluster, self._cluster, forward, meant, still)
             if done.synced:
                 log.info("mirror %s: offsets of %d %ss were brought over at a stop", mirror, len(done.synced), kind)
             if done.errors:

@@ -19,7 +19,7 @@ from twinlog.relay.decide import Stopped, Terms
 from twinlog.relay.destination import Destination
 from twinlog.relay.fetch import Source
 from twinlog.relay.lease import Lease
-from twinlog.relay.own_end import own_end
+from twinlog.relay.own_end import OwnEnd, own_end
 from twinlog.relay.partition import Claim, PartitionRelay
 from twinlog.relay.rolling import Rolling
 from twinlog.relay.settle import HIGH_WATERMARK, settled_end
@@ -365,22 +365,38 @@ class Supervisor:
         except TwinlogError as error:
             log.warning("%s: the destination's end cannot be told: %s", self.where, error)
             return known
+        told = True
         if known < 0 or not self._end_is_known:
-            known = await self._own_end(end)
-        if end != known >= 0:
+            known, told = await self._own_end(end)
+        if not told:
+            log.warning(
+                "%s: the destination ends at %d, and was mirrored up to %d at least: who wrote the rest cannot be "
+                "told. A start compares it with the source.",
+                self.where,
+                end,
+                known,
+            )
+        elif end != known >= 0:
             log.error(
-                "%s: the destination ends at %d, but was mirrored up to %d: somebody else wrote", self.where, end, known
+                "%s: the destination ends at %d, but was mirrored up to %d: somebody else wrote the rest. A mirror "
+                "that is started again compares it with the source, and refuses what that does not have.",
+                self.where,
+                end,
+                known,
             )
         return known
 
-    async def _own_end(self, end: int) -> int:
+    async def _own_end(self, end: int) -> OwnEnd:
         """Whoever was here before may have got further than was written down, and others may have written behind it."""
         record = self.record
+        if record.checked_offset >= end:
+            return OwnEnd(end, told=True)
         if record.checked_offset < 0:
             # Nothing that is there was ever found to be the source's.
-            return 0 if end == 0 else record.last_mirrored_offset
+            return OwnEnd(record.last_mirrored_offset if end else 0, told=True)
         producers = {one for one in (record.producer_id, record.spare_producer_id) if one >= 0}
-        return await own_end(self._around.destination.cluster, self.where, record.checked_offset, end, producers)
+        found = await own_end(self._around.destination.cluster, self.where, record.checked_offset, end, producers)
+        return found._replace(told=found.told and not record.long_runs)
 
     async def _come_to_rest(self) -> None:
         """Let arrive what may still be under way, while nothing is sent, so that a successor need not wait for it."""

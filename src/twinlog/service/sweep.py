@@ -6,8 +6,8 @@ somebody has added partitions to a topic by hand.
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from uuid import UUID
 
 from twinlog.errors import TwinlogError
@@ -130,7 +130,7 @@ class Sweep:
             relay.destination_start = start
             if _wanted_start(relay) > start:
                 late.append(relay)
-        await _side_by_side(self._follow(relay, _wanted_start(relay)) for relay in late)
+        await _side_by_side(partial(self._follow, relay, _wanted_start(relay)) for relay in late)
 
     async def _rests(self) -> None:
         """Filler comes back by a broker's death, or was left by a failure: no reader is to meet it at rest, either."""
@@ -144,7 +144,7 @@ class Sweep:
             if not error and start < record.first_offset:
                 filled.append(where)
         await _side_by_side(
-            delete_filler(self._cluster, where, resting[where], within_s=START_WITHIN_S) for where in filled
+            partial(delete_filler, self._cluster, where, resting[where], within_s=START_WITHIN_S) for where in filled
         )
 
     async def _follow(self, relay: PartitionRelay, start: int) -> None:
@@ -158,13 +158,13 @@ class Sweep:
             relay.destination_start = start
 
 
-async def _side_by_side(works: Iterable[Coroutine[Any, Any, None]]) -> None:
+async def _side_by_side(works: Iterable[Callable[[], Awaitable[None]]]) -> None:
     """Do each, some at once; each has a bound of its own and tells of its trouble itself."""
     gate = asyncio.Semaphore(AT_ONCE)
 
-    async def gated(work: Coroutine[Any, Any, None]) -> None:
+    async def gated(work: Callable[[], Awaitable[None]]) -> None:
         async with gate:
-            await work
+            await work()
 
     await asyncio.gather(*map(gated, works))
 
