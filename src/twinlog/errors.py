@@ -148,13 +148,14 @@ class PartitionFailed(TwinlogError):
 class LogsDiffer(PartitionFailed):
     """Both logs were compared; `offset` is the first at which they do not hold the same.
 
-    `rewritten`: each side has a record of its own there or thereabouts, which no compaction explains.
+    `rewritten_at`: the first at which the source holds another record than the one that the mirror wrote; -1: none is
+    known, and it may be the destination that was changed.
     """
 
-    def __init__(self, message: str, *, offset: int, rewritten: bool) -> None:
+    def __init__(self, message: str, *, offset: int, rewritten_at: int = -1) -> None:
         super().__init__(message)
         self.offset = offset
-        self.rewritten = rewritten
+        self.rewritten_at = rewritten_at
 
 
 class CorruptBatch(PartitionFailed):

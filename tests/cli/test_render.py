@@ -5,7 +5,7 @@ import json
 from tests.admin.rows import row
 
 from twinlog.cli import render
-from twinlog.control.describe import MirrorListing
+from twinlog.control.describe import RENEWED, MirrorListing
 from twinlog.control.image import Image
 from twinlog.control.lifecycle import PartitionState
 from twinlog.control.mirror_configs import describe_configs
@@ -46,6 +46,12 @@ def test_failed_columns_show_retry_and_error() -> None:
     _, first, second = render.failed_text(rows, {"m": 10}).splitlines()
     assert first[83:] == "-1/10   Gone. For good."
     assert second[83:] == "2/10    " + "e" * 77 + "..."
+
+
+def test_a_topic_that_is_made_anew_is_told_once_below_the_table() -> None:
+    """Whatever number of partitions it has."""
+    rows = [row(error_message=f"{RENEWED} Gone."), row(partition=1, error_message=RENEWED), row(topic="u")]
+    assert render.renewals(rows) == [f"Topic t: {RENEWED}"]
 
 
 def test_nothing_is_said_in_words() -> None:

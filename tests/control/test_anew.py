@@ -8,8 +8,9 @@ import pytest
 
 from twinlog.control import anew
 from twinlog.control.anew import Anew
-from twinlog.control.commands import FoundTopic, OnTopics, Start, Started, Stop
+from twinlog.control.commands import Alter, FoundTopic, OnTopics, Start, Started, Stop
 from twinlog.control.handle import start, stop
+from twinlog.control.handle_mirror import alter
 from twinlog.control.handle_topics import pause, resume
 from twinlog.control.image import Image
 from twinlog.control.lifecycle import DesiredState, PartitionState
@@ -30,6 +31,8 @@ TOPIC = TopicRecord(
     "m", "t", DesiredState.MIRRORING, SOURCE, OLD, 2, recoveries=3, start_at="latest", start_offsets=(7, 8)
 )
 FOUND = FoundTopic("t", SOURCE, 2, NEW)
+FOLLOWS = "mirror.support.unclean.leader.election"
+CONFIGS = {"bootstrap.servers": "a:1", "mirror.topics.include": "t.*", FOLLOWS: "t"}
 
 
 def partition(number: int, state: PartitionState, **more: object) -> PartitionRecord:
@@ -46,7 +49,7 @@ def failed(number: int, **more: object) -> PartitionRecord:
 
 def image_of(*changes: Change) -> Image:
     """A mirror of the topic."""
-    return Image([MirrorRecord("m", {"mirror.topics.include": "t"}, "S"), TOPIC, *changes])
+    return Image([MirrorRecord("m", CONFIGS, "S"), TOPIC, *changes])
 
 
 def begun() -> Image:
@@ -103,7 +106,8 @@ def test_it_is_begun_and_withdrawn_only_as_it_was_seen() -> None:
     """What a command has changed meanwhile stands."""
     image = image_of(failed(0))
     changed = replace(TOPIC, recoveries=9)
-    assert (anew.begin(image, changed, KEPT).records, anew.withdraw(image, changed).records) == ((), ())
+    refused: anew.Handled[TopicRecord | None] = anew.Handled((), None)
+    assert (anew.begin(image, changed, KEPT), anew.withdraw(image, changed).records) == (refused, ())
     image = begun()
     record = image.topic("m", "t")
     assert record is not None
@@ -187,8 +191,46 @@ def test_while_the_old_topic_is_deleted_nobody_takes_it_back(there: UUID | None,
         handled = command(_announced())
         assert ("t" in handled.reply.failed) is refused
         assert bool(handled.records) is not refused
-    excluding = start(_announced(), Start("m", (), include=("u",), exclude=("t",))).reply
-    assert excluding.stopped == ()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(lambda image: start(image, Start("m", (), include=("u",), exclude=("t",))), id="start"),
+        pytest.param(lambda image: alter(image, Alter("m", {"mirror.topics.exclude": "u,t"})), id="alter"),
+    ],
+)
+def test_an_exclude_is_refused_while_the_topic_is_renewed(command: Callable[[Image], object]) -> None:
+    """Else the topic would be gone for good, or MIRRORING and excluded; before, an exclude takes the matter back."""
+    with pytest.raises(InvalidClusterMirrorState, match="Topic 't' of mirror 'm' would match an exclude"):
+        command(_announced())
+    command(begun())
+
+
+@pytest.mark.parametrize("excluded", ["t", "t.*"])
+def test_the_last_step_is_done_whatever_the_lists_say(excluded: str) -> None:
+    """It changes no list, also one that a command has changed meanwhile, and asks none whether the topic may start."""
+    image = _announced()
+    lists = {**CONFIGS, "mirror.topics.include": "u.*", "mirror.topics.exclude": f"{excluded},v"}
+    image.apply(MirrorRecord("m", lists, "S"))
+    image.apply(TopicRecord("m", "v", DesiredState.MIRRORING, UUID(int=7), UUID(int=8), 1))
+    done = finish(image)
+    assert (done.started, done.excluded, done.stopped, done.failed) == (("t",), (), (), {})
+    assert image.mirrors["m"].configs == lists
+    assert not done.edits
+
+
+@pytest.mark.parametrize("configs", [{}, {FOLLOWS: "false"}, {FOLLOWS: "u.*"}])
+def test_nothing_is_begun_or_announced_once_the_mirror_follows_no_more(configs: dict[str, str]) -> None:
+    """What is announced already goes on: the deletion may be on its way."""
+    without = MirrorRecord("m", {"bootstrap.servers": "a:1", **configs}, "S")
+    image = image_of(failed(0), without)
+    assert anew.begin(image, TOPIC, KEPT).reply is None
+    for image, announced in ((begun(), False), (_announced(), True)):
+        image.apply(without)
+        record = image.topic("m", "t")
+        assert record is not None
+        assert anew.delete(image, record).reply == (record if announced else None)
 
 
 def test_a_deletion_is_announced_once_and_only_as_it_was_seen() -> None:

@@ -4,7 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from twinlog.control.describe import Describe, List, MirrorListing, PartitionDescription, describe, list_mirrors
+from twinlog.control.anew import Anew
+from twinlog.control.describe import (
+    RENEWED,
+    Describe,
+    List,
+    MirrorListing,
+    PartitionDescription,
+    describe,
+    list_mirrors,
+)
 from twinlog.control.image import Image
 from twinlog.control.lifecycle import DesiredState, PartitionState
 from twinlog.control.records import (
@@ -115,6 +124,16 @@ def test_lag_is_never_negative() -> None:
     changed.apply(ProgressRecord(7, "w", NOW_MS + 50, (figure,)))
     row = describe(changed, Describe(NOW_MS, partitions={TopicPartition("run", 0)}))[0]
     assert (row.lag, row.figures_age_ms) == (0, 0)
+
+
+def test_a_topic_that_is_made_anew_says_so() -> None:
+    """It looks as if somebody had paused it."""
+    changed = image()
+    paused = changed.topic("a", "held")
+    assert paused is not None
+    changed.apply(replace(paused, anew=Anew(1, {}).text))
+    assert describe(changed, Describe(NOW_MS, partitions={TopicPartition("held", 0)}))[0].error_message == RENEWED
+    assert rows(partitions={TopicPartition("held", 0)})[0].error_message == ""
 
 
 def test_failed_partitions_alone() -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.real.mirrored_logs import alter, config_of
 from tests.real.mirroring import Mirror
 
-from twinlog.control.lifecycle import PartitionState
+from twinlog.control.lifecycle import DesiredState, PartitionState
 from twinlog.control.records import TopicRecord
 from twinlog.testing.checker import assert_identical
 from twinlog.testing.kafka import LocalKafka
@@ -18,6 +18,9 @@ from twinlog.testing.load import Load
 
 TWO = 2
 ANEW_WITHIN_S = 60.0
+FOLLOWING = {"mirror.metadata.refresh.interval.ms": "500", "mirror.support.unclean.leader.election": "true"}
+# In which a topic would be begun to be made anew.
+REFRESHES_S = 2.0
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +33,7 @@ def own_source() -> Iterator[LocalKafka]:
 @pytest.fixture
 def mirror(own_source: LocalKafka, destination: LocalKafka, topic: str) -> Iterator[Mirror]:
     """A mirror that follows, two workers, and a topic of two partitions with some records in each."""
-    following = {"mirror.metadata.refresh.interval.ms": "500", "mirror.support.unclean.leader.election": "true"}
-    with Mirror(own_source, destination, configs=following, workers=2) as mirror:
+    with Mirror(own_source, destination, configs=FOLLOWING, workers=2) as mirror:
         mirror.create(topic, partitions=TWO)
         write(mirror.source, topic, 200)
         mirror.start(topic)
@@ -45,6 +47,13 @@ def write(cluster: LocalKafka, topic: str, records: int, *, seed: int = 1) -> No
     for partition in range(TWO):
         load.plain(records, partition=partition)
         load.transaction(3, commit=False, partition=partition)
+    load.close()
+
+
+def plain(cluster: LocalKafka, topic: str, records: int, *, seed: int) -> None:
+    """So many records in partition 0, and nothing behind them."""
+    load = Load(cluster, topic, random.Random(seed))
+    load.plain(records, partition=0)
     load.close()
 
 
@@ -63,6 +72,13 @@ def truncate(mirror: Mirror, topic: str, copy: Path) -> None:
     write(mirror.source, topic, 100, seed=2)
     mirror.wait_level(topic)
     with_changed_disk(mirror.source, lambda data: (shutil.rmtree(data / log), shutil.copytree(copy, data / log)))
+
+
+def pause(mirror: Mirror, topic: str) -> None:
+    """Pause all of the topic, which writes down up to where both sides were found the same."""
+    mirror._desire(topic, DesiredState.PAUSED)
+    for number in range(len(mirror.ends(topic))):
+        mirror.wait_state(topic, PartitionState.PAUSED, number)
 
 
 def record_of(mirror: Mirror, topic: str) -> TopicRecord:
@@ -102,6 +118,44 @@ def test_the_destination_is_made_anew(mirror: Mirror, topic: str, tmp_path: Path
     assert f"{topic}-0: the source was truncated (unclean leader election): it diverges" in line
     assert f"at offset {ends[0]}" in line
     assert f"{topic}-1 offsets 0 to " in line
+
+
+def test_times_that_the_destination_has_set_are_no_reason(
+    own_source: LocalKafka, destination: LocalKafka, topic: str
+) -> None:
+    """The mirror's own records differ below what was compared before, and all the same the source has lost nothing."""
+    with Mirror(own_source, destination, configs={**FOLLOWING, "mirror.configs.sync.enabled": "false"}) as mirror:
+        mirror.create(topic)
+        mirror.start(topic)
+        mirror.wait_state(topic, PartitionState.MIRRORING)
+        alter(mirror.destination, topic, {"message.timestamp.type": "LogAppendTime"})
+        plain(mirror.source, topic, 50, seed=4)
+        mirror.wait_level(topic)
+        before, ends = record_of(mirror, topic), mirror.ends(topic)
+        pause(mirror, topic)
+        mirror.start(topic)
+        assert "differs from the source" in mirror.wait_failed(topic)
+        time.sleep(REFRESHES_S)
+        assert (record_of(mirror, topic), mirror.ends(topic)) == (before, ends)
+        mirror.stop(topic)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(120)
+def test_a_source_that_has_grown_again_is_told_by_its_records(mirror: Mirror, topic: str, tmp_path: Path) -> None:
+    """While it is paused, so that only the comparison at the takeover sees what the source has lost."""
+    copy, log = tmp_path / "copy", f"{topic}-0"
+    with_changed_disk(mirror.source, lambda data: shutil.copytree(data / log, copy))
+    plain(mirror.source, topic, 100, seed=2)
+    mirror.wait_level(topic)
+    before = record_of(mirror, topic)
+    pause(mirror, topic)
+    with_changed_disk(mirror.source, lambda data: (shutil.rmtree(data / log), shutil.copytree(copy, data / log)))
+    plain(mirror.source, topic, 300, seed=3)
+    mirror.start(topic)
+    wait_anew(mirror, topic, before)
+    mirror.wait_level(topic)
+    assert_identical(mirror.source, mirror.destination, topic)
 
 
 @pytest.mark.soak

@@ -222,7 +222,7 @@ async def test_what_nobody_recorded_to_be_shared_is_compared_strictly(
     """A record that only the destination has is the mirror's own, or a shared one that the source has compacted."""
     asked: list[Any] = []
 
-    async def check_tail(_sides: Any, _where: Any, first: int, end: int, *, compacted: Any = None) -> int:
+    async def check_tail(_sides: Any, _where: Any, first: int, end: int, *, compacted: Any = None, **_: Any) -> int:
         asked.append((first, end, compacted))
         return end
 
@@ -230,3 +230,21 @@ async def test_what_nobody_recorded_to_be_shared_is_compared_strictly(
     sides: Any = None
     epoch = await takeover._checked(sides, WHERE, known, (10, 90), compacted=compacted, shared_until=shared)
     assert (asked, epoch) == (expected, 90)
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+async def test_the_comparison_is_told_what_the_mirror_wrote_itself(
+    monkeypatch: pytest.MonkeyPatch, *, compacted: bool
+) -> None:
+    """Else it could not say which side was changed."""
+    told: list[Any] = []
+
+    async def check_tail(*_: Any, own: frozenset[int], **__: Any) -> int:
+        told.append(own)
+        return -1
+
+    monkeypatch.setattr(takeover, "check_tail", check_tail)
+    sides: Any = None
+    known = Known(7, spare_producer_id=8)
+    await takeover._checked(sides, WHERE, known, (10, 90), compacted=compacted, shared_until=-1)
+    assert told == [frozenset({7, 8})]

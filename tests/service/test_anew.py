@@ -1,5 +1,7 @@
 """A topic made anew by the coordinator: when that is begun, and what stops it before anything is deleted."""
 
+import asyncio
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -12,12 +14,20 @@ from twinlog.config.mirror import MirrorConfig
 from twinlog.control.anew import Anew
 from twinlog.control.image import Image
 from twinlog.control.lifecycle import DesiredState, PartitionState
-from twinlog.control.records import NEVER_RETRY, MirrorRecord, PartitionRecord, TopicRecord
-from twinlog.errors import AuthorizationFailed, BrokerError, InvalidRequest, UnknownTopicOrPartition
+from twinlog.control.records import NEVER_RETRY, NO_TOPIC_ID, MirrorRecord, PartitionRecord, TopicRecord
+from twinlog.errors import (
+    AuthorizationFailed,
+    BrokerError,
+    InvalidRequest,
+    RetryLater,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
 from twinlog.names import TopicPartition
 from twinlog.relay.decide import TRUNCATED
 from twinlog.service import anew as module
 from twinlog.service.anew import Renewal
+from twinlog.sync.configs import SourceConfigs
 from twinlog.sync.topics import Span
 from twinlog.wire.cluster import PartitionInfo, TopicInfo
 from twinlog.wire.ops import ConfigEntry
@@ -44,6 +54,10 @@ class _Bench:
         self.deleted: list[UUID] = []
         self.started: list[Any] = []
         self.refuses: Exception | None = None
+        self.creation: Exception | None = TopicAlreadyExists("it is there.")
+        self.asked: list[Any] = []
+        self.source_configs: Any = SourceConfigs({}, 1)
+        self.segment_ms, self.ratio, self.policy = "1", "0.5", "compact"
         self.workers_live = True
         self.image = Image([MIRROR, TOPIC])
         self.partition(0, PartitionState.FAILED, error=f"t-0: {TRUNCATED}: at 5", retry_attempt=NEVER_RETRY)
@@ -64,8 +78,9 @@ class _Bench:
         return record
 
     async def refresh(self, **configs: str) -> str:
-        """What the coordinator does."""
+        """What the coordinator does, whose mirror has these configs from now on."""
         config = MirrorConfig.from_properties({**CONFIGS, **configs}, "test")
+        self.image.apply(replace(MIRROR, configs={**CONFIGS, **configs}))
         source: Any = THERE
         return await self.renewal.run(MIRROR, config, source)
 
@@ -87,10 +102,24 @@ class _Bench:
             name: ConfigEntry(name, value, source, sensitive=False, read_only=False)
             for name, value, source in (
                 ("segment.bytes", "7", "DYNAMIC_TOPIC_CONFIG"),
-                ("segment.ms", "1", "DYNAMIC_TOPIC_CONFIG"),
+                ("segment.ms", self.segment_ms, "DYNAMIC_TOPIC_CONFIG"),
+                ("min.cleanable.dirty.ratio", self.ratio, "DYNAMIC_TOPIC_CONFIG"),
+                ("cleanup.policy", self.policy, "DYNAMIC_TOPIC_CONFIG"),
+                ("leader.replication.throttled.replicas", "0:1", "DYNAMIC_TOPIC_CONFIG"),
                 ("flush.ms", "9", "DEFAULT_CONFIG"),
             )
         }
+
+    async def read_source(self, _cluster: Any, topics: list[str]) -> Mapping[str, Any]:
+        """As `sync.configs`."""
+        return dict.fromkeys(topics, self.source_configs)
+
+    async def create_topic(self, _cluster: Any, name: str, *, validate_only: bool, **asked: Any) -> None:
+        """As `wire.ops_admin`."""
+        assert validate_only
+        self.asked.append((name, asked))
+        if self.creation is not None:
+            raise self.creation
 
     async def change(self, _cluster: Any, _log: Any, handler: Callable[[Image], Any]) -> Any:
         """Commit, and let the workers end what is to be at rest."""
@@ -126,7 +155,8 @@ class _Bench:
 def bench(monkeypatch: pytest.MonkeyPatch) -> _Bench:
     """A played surrounding."""
     bench = _Bench()
-    for name in ("read_topics", "spans", "read_current", "delete_topic_by_id", "wait_gone", "start_topics"):
+    played = ("read_topics", "spans", "read_current", "read_source", "create_topic")
+    for name in (*played, "delete_topic_by_id", "wait_gone", "start_topics"):
         monkeypatch.setattr(module, name, getattr(bench, name))
     monkeypatch.setattr(module.admin_state, "change", bench.change)
     monkeypatch.setattr(module.admin_state, "load", bench.load)
@@ -136,19 +166,36 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> _Bench:
 
 
 async def test_it_is_deleted_and_started_with_what_it_had(bench: _Bench) -> None:
-    """Its replicas and its own configs; the patterns of the mirror stay as they are."""
-    assert await bench.refresh() == ""
+    """Its replicas and its own configs, once the brokers have said that it may be created; named is nothing else."""
+    assert await bench.refresh(**{"mirror.topics.include": "t.*,u"}) == ""
+    assert bench.asked == [("t", {"partitions": 2, "replication_factor": 2})] * 2
     assert bench.deleted == [OLD]
     (request,) = bench.started
     assert (request.discovered, request.replication_factor, request.include) == (frozenset({"t"}), 2, ("t",))
-    assert request.anew.configs == {"segment.bytes": "7", "segment.ms": "1"}
+    assert request.anew.configs == {
+        "segment.bytes": "7",
+        "segment.ms": "1",
+        "min.cleanable.dirty.ratio": "0.5",
+        "cleanup.policy": "compact",
+    }
 
 
-async def test_what_a_first_copy_has_set_for_itself_is_not_taken_over(bench: _Bench) -> None:
-    """It would be put back by that copy, which is gone by then."""
-    bench.partition(1, PartitionState.MIRRORING, configs_before="{}")
+@pytest.mark.parametrize(
+    ("segment_ms", "policy", "expected"),
+    [
+        ("2777", "compact", {"segment.ms": "600000", "cleanup.policy": "compact"}),
+        ("2777", "compact,delete", {"segment.ms": "600000", "cleanup.policy": "compact"}),
+        ("3000", "delete", {"segment.ms": "3000", "min.cleanable.dirty.ratio": "0.5", "cleanup.policy": "delete"}),
+    ],
+)
+async def test_what_a_first_copy_has_set_for_itself_is_taken_over_as_it_was_before(
+    bench: _Bench, segment_ms: str, policy: str, expected: dict[str, str]
+) -> None:
+    """It would be put back by that copy, which is gone by then; what an operator has set since is kept."""
+    bench.segment_ms, bench.policy = segment_ms, policy
+    bench.partition(1, PartitionState.MIRRORING, configs_before="segment.ms=600000,min.cleanable.dirty.ratio=")
     await bench.refresh()
-    assert bench.started[0].anew.configs == {"segment.bytes": "7"}
+    assert bench.started[0].anew.configs == {"segment.bytes": "7", **expected}
 
 
 async def test_nothing_is_done_where_the_mirror_does_not_say_so(bench: _Bench) -> None:
@@ -181,15 +228,30 @@ async def test_nothing_is_begun_unless_both_topics_are_well(
 
 
 async def test_nothing_is_deleted_before_every_partition_has_ended(bench: _Bench) -> None:
-    """A later refresh goes on, also that of another worker, and also once the config says no more so."""
+    """A later refresh goes on, also that of another worker."""
     bench.workers_live = False
     assert "have not ended yet" in await bench.refresh()
     assert bench.deleted == []
     for number in range(2):
         bench.partition(number, PartitionState.PAUSED)
     bench.renewal = Renewal(bench, bench.image)  # type: ignore[arg-type]  # played
-    assert await bench.refresh(**{"mirror.support.unclean.leader.election": "false"}) == ""
+    assert await bench.refresh() == ""
     assert bench.deleted == [OLD]
+
+
+@pytest.mark.parametrize("deleting", [False, True])
+async def test_a_mirror_that_follows_no_more_keeps_what_is_not_being_deleted(bench: _Bench, *, deleting: bool) -> None:
+    """The topic goes on as it was; once its deletion is announced it is made anew all the same."""
+    bench.workers_live = False
+    await bench.refresh()
+    for number in range(2):
+        bench.partition(number, PartitionState.PAUSED)
+    if deleting:
+        told = replace(Anew.read(bench.record.anew), deleting=True)
+        bench.image.apply(replace(bench.record, anew=told.text))
+    assert await bench.refresh(**{"mirror.support.unclean.leader.election": "false"}) == ""
+    assert bench.deleted == ([OLD] if deleting else [])
+    assert (bench.record == TOPIC) is not deleting
 
 
 async def test_what_an_operator_took_back_meanwhile_is_left_alone(bench: _Bench) -> None:
@@ -205,7 +267,7 @@ async def test_what_an_operator_took_back_meanwhile_is_left_alone(bench: _Bench)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module.admin_state, "load", load)
-        assert "changed by a command" in await bench.refresh()
+        assert await bench.refresh() == ""
     assert (bench.deleted, bench.started) == ([], [])
 
 
@@ -235,7 +297,39 @@ async def test_where_the_brokers_refuse_to_delete_the_mirror_goes_on_as_before(
     bench.refuses = refusal
     assert "The right needed at the destination is DELETE on topic 't'" in await bench.refresh()
     assert (bench.record, bench.started) == (TOPIC, [])
+    # Not tried again for some minutes, in which its reason stays to be seen.
+    bench.refuses = None
+    assert "DELETE on topic 't'" in await bench.refresh()
+    assert bench.deleted == []
+    bench.image.apply(replace(TOPIC, destination_topic_id=NEW))
     assert await bench.refresh() == ""
+
+
+async def test_nothing_is_begun_where_the_topic_could_not_be_created_again(bench: _Bench) -> None:
+    """The right to do that is asked for first; so is what of the source's configs a start reads."""
+    bench.creation = AuthorizationFailed("no.")
+    assert "The right needed is CREATE on topic 't'" in await bench.refresh()
+    assert (bench.deleted, bench.record) == ([], TOPIC)
+    bench.creation, bench.source_configs = TopicAlreadyExists("it is there."), AuthorizationFailed("unreadable.")
+    assert "unreadable." in await bench.refresh()
+    assert (bench.deleted, bench.record) == ([], TOPIC)
+    bench.source_configs = SourceConfigs({}, 1)
+    assert await bench.refresh() == ""
+    assert bench.deleted == [OLD]
+
+
+async def test_a_right_that_is_taken_away_meanwhile_lets_the_mirror_go_on_as_before(bench: _Bench) -> None:
+    """It is asked for once more right before the deletion; other trouble is only a reason to wait."""
+    bench.workers_live = False
+    await bench.refresh()
+    for number in range(2):
+        bench.partition(number, PartitionState.PAUSED)
+    bench.creation = RetryLater("later.")
+    assert "later." in await bench.refresh()
+    assert bench.record.desired is DesiredState.PAUSED
+    bench.creation = AuthorizationFailed("no.")
+    assert "goes on with the topic as it is" in await bench.refresh()
+    assert (bench.deleted, bench.record) == ([], TOPIC)
 
 
 async def test_trouble_that_passes_is_no_refusal(bench: _Bench) -> None:
@@ -246,6 +340,107 @@ async def test_trouble_that_passes_is_no_refusal(bench: _Bench) -> None:
     bench.refuses = UnknownTopicOrPartition("gone.")
     assert await bench.refresh() == ""
     assert len(bench.started) == 1
+
+
+async def test_a_start_that_did_nothing_is_not_taken_for_done(
+    bench: _Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The source may show the topic no more by then; no failure is told of that."""
+
+    async def nothing(*_: Any, **__: Any) -> Any:
+        return StartMirrorTopicsResult("m", pending=("t",))
+
+    monkeypatch.setattr(module, "start_topics", nothing)
+    caplog.set_level("INFO")
+    assert "not found at the source" in await bench.refresh()
+    assert "was made anew" not in caplog.text
+
+
+async def test_a_source_that_gives_no_ids_is_not_followed(bench: _Bench) -> None:
+    """One that was created again would look as if it had been truncated."""
+    unknown = replace(TOPIC, source_topic_id=NO_TOPIC_ID)
+    bench.image.apply(unknown)
+    bench.topics[THERE] = info(NO_TOPIC_ID)
+    for number, state in enumerate((PartitionState.FAILED, PartitionState.MIRRORING)):
+        failed = {"error": TRUNCATED, "retry_attempt": NEVER_RETRY} if state is PartitionState.FAILED else {}
+        bench.partition(number, state, source_topic_id=NO_TOPIC_ID, **failed)
+    assert "no id" in await bench.refresh()
+    assert (bench.deleted, bench.record) == ([], unknown)
+
+
+async def test_what_is_made_anew_already_and_not_read_yet_is_no_trouble(bench: _Bench) -> None:
+    """The followed image may be behind the state."""
+    bench.workers_live = False
+    await bench.refresh()
+    for number in range(2):
+        bench.partition(number, PartitionState.PAUSED)
+    done = Image([MIRROR, replace(TOPIC, destination_topic_id=NEW)])
+
+    async def load(_log: Any) -> Image:
+        return done
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module.admin_state, "load", load)
+        assert await bench.refresh() == ""
+    assert (bench.deleted, bench.started) == ([], [])
+
+
+async def test_a_refresh_waits_for_all_topics_at_once_and_begins_few(
+    bench: _Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mirror's syncs come behind that: many truncated topics must not hold them up one by one."""
+    for n in range(30):
+        name = f"u{n:02}"
+        bench.image.apply(replace(TOPIC, topic=name))
+        stored = PartitionRecord("m", name, 0, PartitionState.FAILED, source_topic_id=SOURCE, destination_topic_id=OLD)
+        bench.image.apply(replace(stored, error=TRUNCATED, retry_attempt=NEVER_RETRY))
+
+    async def change(_cluster: Any, _log: Any, handler: Callable[[Image], Any]) -> Any:
+        handled = handler(bench.image)
+        for one in handled.records:
+            bench.image.apply(one)
+        return handled.reply
+
+    async def read_topics(cluster: str, names: list[str]) -> Any:
+        there = bench.topics[cluster]
+        return {name: replace(there, name=name) for name in names}, {}
+
+    async def spans(_cluster: Any, topics: list[TopicInfo]) -> Any:
+        return {TopicPartition(topics[0].name, n): Span(0, 9) for n in range(2)}
+
+    for name, played in (("read_topics", read_topics), ("spans", spans)):
+        monkeypatch.setattr(module, name, played)
+    monkeypatch.setattr(module.admin_state, "change", change)
+    follows = {"mirror.support.unclean.leader.election": "true"}
+    began = time.monotonic()
+    trouble = await bench.refresh(**follows)
+    assert time.monotonic() - began < 3 * module.REST_WITHIN_S
+    assert trouble.count("have not ended yet") == module.AT_A_TIME
+    going = [one.topic for one in bench.image.topics_of("m") if one.anew]
+    await bench.refresh(**follows)
+    assert [one.topic for one in bench.image.topics_of("m") if one.anew] == going
+
+
+async def test_a_topic_that_takes_long_does_not_keep_others_from_their_turn(
+    bench: _Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was not finished for want of time comes first in the next refresh."""
+    records = [replace(TOPIC, topic=name, desired=DesiredState.PAUSED, anew=Anew(1, {}).text) for name in ("t", "u")]
+    for record in records:
+        bench.image.apply(record)
+    finished: list[str] = []
+
+    async def finish(_self: Any, record: TopicRecord, _source: Any) -> None:
+        finished.append(record.topic)
+        await asyncio.sleep(0.02)
+
+    monkeypatch.setattr(Renewal, "_finish", finish)
+    monkeypatch.setattr(module, "FINISH_WITHIN_S", 0.01)
+    monkeypatch.setattr(module, "REST_WITHIN_S", 0.0)
+    follows = {"mirror.support.unclean.leader.election": "true"}
+    assert "u is not made anew yet" in await bench.refresh(**follows)
+    assert "t is not made anew yet" in await bench.refresh(**follows)
+    assert finished == ["t", "u"]
 
 
 async def test_a_start_that_is_refused_is_told(bench: _Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,7 +464,7 @@ async def test_what_is_changed_between_the_look_and_the_announcement_is_not_dele
         return record
 
     monkeypatch.setattr(Renewal, "_confirmed", confirmed)
-    assert "changed by a command meanwhile" in await bench.refresh()
+    assert "changed by a command just before" in await bench.refresh()
     assert bench.deleted == []
 
 

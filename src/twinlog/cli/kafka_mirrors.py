@@ -253,6 +253,8 @@ async def _describe(admin: "MirrorAdmin", given: argparse.Namespace) -> int:
             note(f"{row.topic}-{row.partition}: {row.error_message}")
     else:
         print(render.describe_text(result.partitions))
+        for renewal in render.renewals(result.partitions):
+            note(renewal)
         if mirrors and not result.partitions:
             note(f"--describe --configs --mirror {given.mirror} shows which topics the mirror waits for.")
     if not given.failed:

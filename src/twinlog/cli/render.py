@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from twinlog.control.describe import MirrorListing, PartitionDescription
+from twinlog.control.describe import RENEWED, MirrorListing, PartitionDescription
 from twinlog.control.records import SkippedRecord
 
 if TYPE_CHECKING:
@@ -125,6 +125,11 @@ def failed_text(partitions: Sequence[PartitionDescription], retry_max: Mapping[s
         for p in partitions
     ]
     return table(FAILED_COLUMNS, rows)
+
+
+def renewals(partitions: Sequence[PartitionDescription]) -> list[str]:
+    """A sentence for each topic that is PAUSED since it is being made anew: the table has no column for that."""
+    return [f"Topic {name}: {RENEWED}" for name in sorted({p.topic for p in partitions if RENEWED in p.error_message})]
 
 
 def cut_errors(partitions: Sequence[PartitionDescription]) -> list[PartitionDescription]:

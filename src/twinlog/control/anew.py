@@ -9,9 +9,10 @@ The steps, each of which may be the last that a worker carries out; whoever is t
    nothing is taken for it: a worker may have died behind this step.
 4. One transaction puts the new ids into the topic's record, desires MIRRORING and removes the partitions' states.
 
-An operator who pauses, stops or resumes the topic meanwhile, or excludes it, takes it back: a step is done, and the
-last one committed, only while the record is the one of step 1. While the old topic is being deleted that is refused:
-applications would write to a topic that goes a moment later, with the request to delete it on the wire.
+An operator who pauses, stops or resumes the topic meanwhile, excludes it, or takes it out of what the mirror follows,
+takes it back: a step is done, and the last one committed, only while the record is the one of step 1. From step 2 on an
+exclude is refused, and while the old topic is still there the others, too: applications would write to a topic that
+goes a moment later, with the request to delete it on the wire.
 """
 
 import json
@@ -19,6 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from uuid import UUID
 
+from twinlog.config.mirror import MirrorConfig
 from twinlog.control.commands import FoundTopic, Handled
 from twinlog.control.image import Image
 from twinlog.control.lifecycle import DesiredState, PartitionState
@@ -73,6 +75,17 @@ def check_not_deleting(record: TopicRecord, topic_id: UUID | None) -> None:
         )
 
 
+def check_not_renewed(record: TopicRecord) -> None:
+    """Refuse an exclude from the moment on in which the old topic may be deleted, until there is a new one."""
+    if under_way(record) and Anew.read(record.anew).deleting:
+        raise InvalidClusterMirrorState(
+            f"Topic '{record.topic}' of mirror '{record.mirror}' would match an exclude, and is being deleted and made "
+            f"anew at the destination (mirror.support.unclean.leader.election). Nothing was changed. Do this once it "
+            f"is MIRRORING again, some seconds from now, as --describe shows; where it stays PAUSED, stop it first, "
+            f"with --stop."
+        )
+
+
 def states(image: Image, record: TopicRecord) -> list[PartitionRecord]:
     """What is stored of the topic's partitions, as far as it is about the topics that the record means."""
     ids = (record.source_topic_id, record.destination_topic_id)
@@ -99,10 +112,13 @@ def check_ready(image: Image, record: TopicRecord | None, found: FoundTopic) -> 
     """Return the record that the last step replaces; InvalidClusterMirrorState where it must not be done (any more)."""
     if record is None or not under_way(record):
         raise InvalidClusterMirrorState(
-            f"Topic '{found.name}' is not to be made anew any more: an operator has paused, resumed or stopped it."
+            f"Topic '{found.name}' is not to be made anew any more: an operator has paused, resumed or stopped it. "
+            f"Nothing more is done to it; where it is gone at the destination, stop it, then start it again."
         )
     if record.destination_topic_id == found.destination_topic_id:
-        raise InvalidClusterMirrorState(f"Topic '{found.name}' is still the old one at the destination.")
+        raise InvalidClusterMirrorState(
+            f"Topic '{found.name}' is still the old one at the destination. It is tried again."
+        )
     if ids_differ(record.source_topic_id, found.source_topic_id):
         raise InvalidClusterMirrorState(
             f"Topic '{found.name}' was recreated at the source: its id is {topic_id_text(found.source_topic_id)} and "
@@ -111,23 +127,43 @@ def check_ready(image: Image, record: TopicRecord | None, found: FoundTopic) -> 
         )
     moving = unrested(image, record)
     if moving:
-        raise InvalidClusterMirrorState(f"Partitions {moving[:SHOWN]} of topic '{found.name}' have not ended yet.")
+        raise InvalidClusterMirrorState(
+            f"Partitions {moving[:SHOWN]} of topic '{found.name}' have not ended yet. It is tried again."
+        )
     return record
 
 
-def begin(image: Image, seen: TopicRecord, anew: Anew) -> Handled[bool]:
-    """Let every partition end, so that the destination can be made anew; unless the record is no more as it was."""
-    if image.topic(seen.mirror, seen.topic) != seen:
-        return Handled((), reply=False)
-    return Handled((replace(seen, desired=DesiredState.PAUSED, anew=anew.text),), reply=True)
+def begin(image: Image, seen: TopicRecord, anew: Anew) -> Handled[TopicRecord | None]:
+    """Let every partition end, so that the destination can be made anew.
+
+    Returns the record by then; None where it is no more as it was, or the mirror no longer says so.
+    """
+    if image.topic(seen.mirror, seen.topic) != seen or not _follows(image, seen):
+        return Handled((), reply=None)
+    begun = replace(seen, desired=DesiredState.PAUSED, anew=anew.text)
+    return Handled((begun,), reply=begun)
 
 
 def delete(image: Image, seen: TopicRecord) -> Handled[TopicRecord | None]:
-    """Announce that the old topic is deleted now; returns the record by then, None where it is no more as it was."""
+    """Announce that the old topic is deleted now; it may be announced already.
+
+    Returns the record by then; None where it is no more as it was, or the mirror no longer says so.
+    """
     if image.topic(seen.mirror, seen.topic) != seen or unrested(image, seen):
         return Handled((), reply=None)
-    told = replace(seen, anew=replace(Anew.read(seen.anew), deleting=True).text)
-    return Handled((told,) if told != seen else (), reply=told)
+    former = Anew.read(seen.anew)
+    if former.deleting:
+        return Handled((), reply=seen)
+    if not _follows(image, seen):
+        return Handled((), reply=None)
+    told = replace(seen, anew=replace(former, deleting=True).text)
+    return Handled((told,), reply=told)
+
+
+def _follows(image: Image, record: TopicRecord) -> bool:
+    configs = image.mirrors[record.mirror].configs
+    config = MirrorConfig.from_properties(configs, f"the configs of mirror {record.mirror}")
+    return config.follows_truncated(record.topic)
 
 
 def withdraw(image: Image, seen: TopicRecord) -> Handled[bool]:

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
+from twinlog.control.anew import under_way
 from twinlog.control.image import Image, Published
 from twinlog.control.lifecycle import DesiredState, PartitionState
 from twinlog.control.records import UNKNOWN_OFFSET, Figure, MirrorRecord, PartitionRecord, TopicRecord
@@ -13,6 +14,12 @@ ACTIVE = frozenset({DesiredState.MIRRORING, DesiredState.PAUSED})
 """The desired states of the topics that a listing names by default (KIP-1279, ListClusterMirrorsOptions)."""
 
 BOOTSTRAP = "bootstrap.servers"
+
+RENEWED = (
+    "The source was truncated, so the destination's topic is deleted and made anew "
+    "(mirror.support.unclean.leader.election)."
+)
+"""What `error_message` says of a topic that looks as if somebody had paused it."""
 
 MEASURED = frozenset(
     {PartitionState.LOG_ALIGNMENT, PartitionState.MIRRORING, PartitionState.PAUSING, PartitionState.STOPPING}
@@ -56,8 +63,8 @@ class PartitionDescription:
     `source_offset` is the source's last stable offset, so `lag` counts what a read_committed reader could still get
     there. `retry_attempt` -1 means that only an operator can help. `last_mirror_epoch` is always -1: the destination
     keeps its own leader epochs. `figures_age_ms` says how old the offsets are (0 when the clocks disagree, -1 when
-    there are none). `start_at` is where the first copy was told to begin, as it was said (""
-    where nobody did), and `start_offset` what that came to.
+    there are none). `error_message` also says that the topic is being made anew. `start_at` is where the first copy was
+    told to begin, as it was said ("" where nobody did), and `start_offset` what that came to.
     """
 
     mirror: str
@@ -143,7 +150,7 @@ def _row(image: Image, topic: TopicRecord, partition: int, now_ms: int) -> Parti
         source_offset=figure.source_stable_offset if figure else UNKNOWN_OFFSET,
         destination_offset=_end(record, figure),
         retry_attempt=record.retry_attempt,
-        error_message=record.error,
+        error_message=" ".join(filter(None, (_renewal(topic), record.error))),
         source_high_watermark=figure.source_high_watermark if figure else UNKNOWN_OFFSET,
         source_log_start_offset=figure.source_log_start if figure else UNKNOWN_OFFSET,
         waiting_for_transaction=figure is not None and figure.waiting_for_transaction,
@@ -152,6 +159,10 @@ def _row(image: Image, topic: TopicRecord, partition: int, now_ms: int) -> Parti
         start_at=topic.start_at,
         start_offset=topic.start_offset(partition),
     )
+
+
+def _renewal(topic: TopicRecord) -> str:
+    return RENEWED if under_way(topic) else ""
 
 
 def _end(record: PartitionRecord, figure: Figure | None) -> int:

@@ -51,19 +51,22 @@ def create(image: Image, command: Create) -> Handled[Created]:
 def start(image: Image, command: Start) -> Handled[Started]:
     """Start topics of a mirror and remember its patterns.
 
-    Raises UnknownClusterMirror. Patterns are remembered even if no topic is found, except names whose start failed.
+    Raises UnknownClusterMirror, InvalidClusterMirrorState (a topic that is being made anew matches an exclude now).
+    Patterns are remembered even if no topic is found, except names whose start failed.
     """
     mirror = find_mirror(image, command.mirror, "not found or has no configuration")
     include = command.include or tuple(topic.name for topic in command.topics)
     former = Selection.of(mirror.configs)
-    wanted = former if command.discovery else former.started(include, command.exclude)
+    # What nobody asked for by now leaves the lists as they are.
+    keeps = command.discovery or command.anew != ""
+    wanted = former if keeps else former.started(include, command.exclude)
     sorting = _Starting(image, command, wanted, names_in(include))
     for topic in sorted(command.topics, key=lambda found: found.name):
         sorting.sort(topic)
     kept = tuple(pattern for pattern in include if pattern not in sorting.failed)
-    selection = former if command.discovery else former.started(kept, command.exclude)
+    selection = former if keeps else former.started(kept, command.exclude)
     configs = selection.into(mirror.configs)
-    stopped = [] if command.discovery else excluded_now(image, mirror.mirror, wanted)
+    stopped = [] if keeps else excluded_now(image, mirror.mirror, wanted)
     reply = Started(
         mirror=mirror.mirror,
         started=tuple(sorting.records),
@@ -158,7 +161,8 @@ class _Starting:
     def _start(self, found: FoundTopic) -> None:
         mirror = self._command.mirror
         record = self._image.topic(mirror, found.name)
-        check_selected(mirror, found.name, self._wanted)
+        if found.name != self._command.anew:  # which is the mirror's already, whatever the lists say
+            check_selected(mirror, found.name, self._wanted)
         check_direction(mirror, found.name, self._command.reverse)
         check_ids(self._image, mirror, found)
         check_not_elsewhere(self._image, mirror, found.name)

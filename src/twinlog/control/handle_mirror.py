@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from twinlog.config.mirror import MirrorConfig, config_table, same_connection
-from twinlog.control.anew import Anew, under_way
+from twinlog.control.anew import check_not_renewed
 from twinlog.control.checks import find_mirror
 from twinlog.control.commands import Alter, Altered, Delete, Deleted, Handled
 from twinlog.control.image import Image
@@ -22,7 +22,8 @@ def alter(image: Image, command: Alter) -> Handled[Altered]:
     """Set and remove configs; active topics that match an exclude now are stopped.
 
     Raises UnknownClusterMirror, InvalidRequest (nothing to do, or a key both set and removed), InvalidConfig (a key or
-    a value, also of what is left when something is removed).
+    a value, also of what is left when something is removed), InvalidClusterMirrorState (a topic that matches an exclude
+    now is being made anew).
     """
     mirror = find_mirror(image, command.mirror)
     _check_alter(command)
@@ -78,11 +79,15 @@ def delete(image: Image, command: Delete) -> Handled[Deleted]:
 
 
 def excluded_now(image: Image, mirror: str, wanted: Selection) -> list[TopicRecord]:
-    """The mirror's active topics that match an exclude, as stopped; but for one that is being deleted just now."""
-    return [
-        replace(record, desired=DesiredState.STOPPED)
+    """The mirror's active topics that match an exclude, as stopped.
+
+    Raises InvalidClusterMirrorState where one of them is being deleted and made anew.
+    """
+    excluded = [
+        record
         for record in image.topics_of(mirror)
-        if record.desired is not DesiredState.STOPPED
-        and wanted.excludes(record.topic)
-        and not (under_way(record) and Anew.read(record.anew).deleting)
+        if record.desired is not DesiredState.STOPPED and wanted.excludes(record.topic)
     ]
+    for record in excluded:
+        check_not_renewed(record)
+    return [replace(record, desired=DesiredState.STOPPED) for record in excluded]

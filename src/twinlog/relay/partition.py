@@ -425,7 +425,7 @@ class PartitionRelay:
         now = self._clock()
         self._behind_since = now if self._behind_since is None else self._behind_since
         source_end = await self._source_end()
-        if 0 <= source_end < self._known.checked_offset:
+        if 0 <= source_end < self._known.checked_offset and self._is_same_source:
             raise self._under_lease(self._truncated(source_end))
         if now - self._behind_since > SOURCE_BEHIND_S or 0 <= source_end < error.end:
             raise self._under_lease(
@@ -443,10 +443,15 @@ class PartitionRelay:
         except (TwinlogError, Stopped):
             return -1
 
+    @property
+    def _is_same_source(self) -> bool:
+        """Whether the source's topic is surely the one that was mirrored; brokers before 2.8 have no ids to tell by."""
+        return self.claim.source_topic_id.int != 0
+
     def _told_apart(self, error: LogsDiffer) -> PartitionFailed:
-        """Below what was found equal before it is the source that has changed; above it may be anybody."""
-        changed = error.rewritten and error.offset < self._known.checked_offset
-        return self._truncated(error.offset) if changed else error
+        """It is the source that has changed where it no longer has what the mirror wrote and found equal before."""
+        changed = 0 <= error.rewritten_at < self._known.checked_offset and self._is_same_source
+        return self._truncated(error.rewritten_at) if changed else error
 
     def _truncated(self, offset: int) -> PartitionFailed:
         return PartitionFailed(

@@ -61,6 +61,11 @@ class Found:
         return ",".join(f"{name}={self.overrides.get(name, '')}" for name in (ROLL, RATIO))
 
 
+def read_before(text: str) -> dict[str, str]:
+    """What `Found.text` says, by config; an empty value for one that the topic does not set."""
+    return dict(part.split("=", 1) for part in text.split(",") if "=" in part)
+
+
 def wanted_roll_ms(oldest_ms: int, now_ms: int) -> int:
     """The time after which a segment is to roll, for data whose first record is from `oldest_ms`."""
     age_s = max(0, now_ms - max(0, oldest_ms)) // 1000
@@ -107,7 +112,7 @@ class Rolling:
         """Put back what `Found.text` said, unless somebody else has set other values since."""
         if not (await self.found()).ours:
             return
-        before = dict(part.split("=", 1) for part in text.split(",") if "=" in part)
+        before = read_before(text)
         kept = {name: value for name, value in before.items() if value}
         await alter_configs(
             self._cluster, "topic", self._topic, set_to=kept, delete=[name for name in before if name not in kept]

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from twinlog.batch.compare import Kind, differences, unmatched
+from twinlog.batch.compare import Unmatched, differences, unmatched
 from twinlog.batch.fill import is_filling
 from twinlog.batch.scan import Blank, Data, Scan, batches, readable
 from twinlog.batch.view import Batch
@@ -53,13 +53,19 @@ class _Read(NamedTuple):
 
 
 async def check_tail(
-    sides: Sides, where: TopicPartition, first: int, end: int, *, compacted: Compacted | None = None
+    sides: Sides,
+    where: TopicPartition,
+    first: int,
+    end: int,
+    *,
+    compacted: Compacted | None = None,
+    own: frozenset[int] = frozenset(),
 ) -> int:
     """Prove that offsets `first` to `end` - 1 hold the same on both sides, as a read_committed reader sees them.
 
     Returns the leader epoch of the last batch that the source has there; -1 for none. Raises LogsDiffer with the first
     differing offset, SourceBehind where the source does not reach that far, RetryLater where a side cannot be
-    read.
+    read. `own`: the producer ids that the mirror wrote the destination under; by these it is told who was changed.
     """
     position, epoch = first, -1
     while position < end:
@@ -77,6 +83,7 @@ async def check_tail(
             (position, reached - 1),
             compacted=compacted,
             hidden=(source.hidden, destination.hidden),
+            own=own,
         )
         position, epoch = reached, source.epoch
     return epoch
@@ -90,20 +97,47 @@ def _compare(
     *,
     compacted: Compacted | None,
     hidden: tuple[Sequence[Blank], Sequence[Blank]] = ((), ()),
+    own: frozenset[int] = frozenset(),
 ) -> None:
     first, last = span
     found = differences(source, destination, first=first, last=last, limit=SHOWN, where=where)
     if not found.total or (compacted and _only_compacted(source, destination, span, compacted, hidden=hidden)):
         return
     shown = "; ".join(str(difference) for difference in found.listed)
+    left = unmatched(source, destination, first=first, last=last, where=where)
     raise LogsDiffer(
         f"{where}: the destination's log differs from the source between offsets {first} and {last} in "
         f"{found.total} places ({shown}). Somebody else wrote to the mirror topic, or one side was changed. "
         f"Nothing more is written. Stop the topic, keep what you need of it, delete the destination topic and "
         f"start it again.",
-        offset=found.listed[0].offset,
-        rewritten=any(difference.kind in {Kind.CHANGED, Kind.SHIFTED} for difference in found.listed),
+        offset=min((*left.source, *left.destination)),
+        rewritten_at=_rewritten_at(left, destination, own),
     )
+
+
+def _rewritten_at(left: Unmatched, destination: Sequence[Data | Blank], own: frozenset[int]) -> int:
+    """The first offset at which the source has another record than the one that the mirror wrote there; -1: none.
+
+    What others wrote to the destination is no such record, nor is one that only has another time, which a broker may
+    have given it; nor one that the source has elsewhere: it may be the destination's log that began again.
+    """
+    ours = [
+        item.batch
+        for item in destination
+        if isinstance(item, Data)
+        and isinstance(item.batch, Batch)
+        and item.batch.producer_id in own
+        and not item.batch.log_append_time
+    ]
+    bases = [batch.base_offset for batch in ours]
+    elsewhere = {record[1:] for record in left.source.values()}
+    for offset in sorted(left.source.keys() & left.destination.keys()):
+        theirs, written = left.source[offset], left.destination[offset]
+        at = bisect_right(bases, offset) - 1
+        by_us = at >= 0 and offset <= ours[at].last_offset
+        if by_us and written[2:] != theirs[2:] and written[1:] not in elsewhere:
+            return offset
+    return -1
 
 
 def _only_compacted(

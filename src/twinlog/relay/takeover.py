@@ -191,9 +191,9 @@ async def _checked(
     """
     first, end = span
     if not compacted:
-        return await check_tail(sides, where, first, end)
+        return await check_tail(sides, where, first, end, own=known.producers)
     if not known.is_new:
-        return await check_tail(sides, where, first, end, compacted=Compacted(known.producers))
+        return await check_tail(sides, where, first, end, compacted=Compacted(known.producers), own=known.producers)
     between = min(max(first, shared_until), end)
     epoch = await check_tail(sides, where, first, between, compacted=Compacted(None))
     return epoch if between == end else await check_tail(sides, where, between, end)
