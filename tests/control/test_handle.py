@@ -399,3 +399,13 @@ def test_discovery_starts_what_is_new_and_leaves_the_lists_alone() -> None:
     assert image.mirrors["m"].configs == mirror(**lists).configs
     desired = {record.topic: record.desired for record in image.topics_of("m")}
     assert desired == {"t1": DesiredState.STOPPED, "t2": DesiredState.MIRRORING}
+
+
+def test_a_stop_by_name_that_is_repeated_changes_no_list() -> None:
+    """It is how the last mirrored offsets are looked at again; a later start by a pattern finds the topic."""
+    records = [mirror(mirror_topics_include="other"), topic("t", DesiredState.STOPPED)]
+    reply, image = stopped(records, Stop("m", ("t",), ("t",)))
+    assert (reply.already, bool(reply.edits)) == (("t",), False)
+    assert image.mirrors["m"].configs == mirror(mirror_topics_include="other").configs
+    reply, image = stopped(records, Stop("m", ("t",), ("t.*",)))
+    assert reply.edits.saved_exclude == ("t.*",)

@@ -138,3 +138,10 @@ def test_what_is_written_between_the_look_and_the_stop_is_told(way: Way, topic: 
     found = re.search(rf"lag: {re.escape(topic)}-0 (\d+) offset\(s\), which only the source has", error)
     assert found is not None, error
     assert int(found[1]) > 0
+    assert "Failed to stop" not in error
+    # Who repeats it until it goes through is not told that it did.
+    for words in ([], ["--dry-run"]):
+        again = commands("--stop", "--check-lag", *words, "--topics", topic, "--mirror", way.mirror)
+        assert again.code == 1
+        assert f"lag: {topic}-0 " in again.out + again.err
+    assert "undecided" not in error

@@ -7,7 +7,7 @@ import pytest
 from twinlog.cli import reo as command
 from twinlog.cli.common import Parser
 from twinlog.errors import BadInput
-from twinlog.reo.settings import ReoSettings, environment_name, from_environment, from_yaml, without_meaning
+from twinlog.reo.settings import ReoSettings, environment_name, from_environment, from_yaml, misspelt, without_meaning
 
 NEEDED = {
     "kafka.clusters.source.bootstrap-servers": "a:1",
@@ -132,3 +132,11 @@ def test_the_proxy_topic_has_a_meaning_in_its_mode_only() -> None:
     told = {"kafka.clusters.destination.topic-proxy": "x"}
     assert "mode is direct" in without_meaning(told)[0]
     assert without_meaning(told | {"mode": "proxy"}) == ()
+
+
+def test_a_variable_that_is_nearly_a_setting_is_told() -> None:
+    """It would else be ignored without a word; what is not near, as an orchestrator's own, is nobody's mistake."""
+    told = misspelt({"KAFKA_CLUSTERS_DESTINATION_TOPC": "a", "COMIT_INTERVAL_MS": "5", "COMMIT_INTERVAL_MS": "5"})
+    assert [sentence.split(" ")[0] for sentence in told] == ["COMIT_INTERVAL_MS", "KAFKA_CLUSTERS_DESTINATION_TOPC"]
+    assert "perhaps KAFKA_CLUSTERS_DESTINATION_TOPIC was meant" in told[1]
+    assert misspelt({"PATH": "/bin", "HOME": "/", "KAFKA_CLUSTERS_SOURCE_SERVICE_HOST": "a"}) == ()

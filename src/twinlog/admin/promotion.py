@@ -133,8 +133,8 @@ def left_at_source(mirror: str, topic: str, left: Mapping[TopicPartition, int]) 
     """The error of a topic that was level when it was looked at, and not any more when it was STOPPED."""
     some = _told("lag", (f"{where} {count} offset(s)" for where, count in sorted(left.items()) if where.topic == topic))
     return MirrorTopicBehind(
-        f"Topic '{topic}' of mirror '{mirror}' is STOPPED, but its producers went on after it was found level. {some}, "
-        f"which only the source has. Before anybody writes to the destination, start it again, let the producers at "
+        f"Topic '{topic}' of mirror '{mirror}' is STOPPED, but its producers went on. {some}, which only the source "
+        f"has. Before anybody writes to the destination, start it again, let the producers at "
         f"the source end, and stop it with --check-lag once more."
     )
 
@@ -173,8 +173,9 @@ class _Comparing:
     ) -> None:
         """The destination is asked first: what comes meanwhile counts as missing, never the other way round."""
         here = await _ends(self._destination, ours)
-        stable = await _ends(self._source, theirs, read_committed=True)
+        # In this order, or what is written between two looks would pass for undecided.
         ends = await _ends(self._source, theirs)
+        stable = await _ends(self._source, theirs, read_committed=True)
         for where, end in stable.items():
             lag, undecided = end - here.get(where, 0), ends[where] - end
             if lag > 0:

@@ -80,19 +80,30 @@ async def stop_topics(
 
     judged = await state.change(cluster, log, handler, dry_run=dry_run)
     if dry_run:
-        given = acls.to_give(await state.load(log), judged.mirror, judged.stopped)
-        return StopMirrorTopicsResult(
-            judged.mirror, judged.stopped, judged.already, judged.failed, acls=given, edits=judged.edits
+        image = await state.load(log)
+        given = acls.to_give(image, judged.mirror, judged.stopped)
+        result = StopMirrorTopicsResult(
+            judged.mirror,
+            judged.stopped,
+            judged.already,
+            judged.failed,
+            ends=_ends(image, judged.mirror, judged.already),
+            acls=given,
+            edits=judged.edits,
         )
-    result = await _waited(log, judged, wait_s, due)
+    else:
+        result = await _waited(log, judged, wait_s, due)
     return await _looked_again(cluster, log, result, manner.timeout_s) if manner.check_lag else result
 
 
 async def _looked_again(
     cluster: Cluster, log: StateLog, result: StopMirrorTopicsResult, timeout_s: float
 ) -> StopMirrorTopicsResult:
-    """Say what was written at the source between the check and the stop: nobody else would."""
-    ends = {where: end for where, end in result.ends.items() if where.topic in result.stopped and end >= 0}
+    """Say what was written at the source between the check and the stop: nobody else would.
+
+    Also of topics that are STOPPED already: who repeats a promotion until it is granted must not be told that it is.
+    """
+    ends = {where: end for where, end in result.ends.items() if end >= 0}
     try:
         mirror = find_mirror(await state.load(log), result.mirror)
         left = await promotion.left_behind(cluster, mirror, ends, timeout_s=timeout_s)

@@ -105,7 +105,7 @@ def stop(result: "StopMirrorTopicsResult", topics: Sequence[str], given: argpars
         note(f"Level, and not stopped, since others are not: {_some(result.level)}")
     if result.failed:
         any_done = bool(result.stopped or result.already or result.level or result.edits)
-        failures("stop", result.failed, any_done=any_done)
+        failures("stop", result.failed, any_done=any_done, done=(*result.stopped, *result.already))
     _stopped(result, topics, given)
     _ends(result)
     if result.waiting_for:
@@ -172,12 +172,15 @@ def moved(move: Move, result: "MoveMirrorTopicsResult", topics: Sequence[str], g
     return FAILURE if result.failed else SUCCESS
 
 
-def failures(verb: str, failed: Mapping[str, TwinlogError], *, any_done: bool) -> None:
-    """Tell what failed topic by topic; the only topic's failure is the command's, and raised."""
+def failures(verb: str, failed: Mapping[str, TwinlogError], *, any_done: bool, done: Collection[str] = ()) -> None:
+    """Tell what failed topic by topic; the only topic's failure is the command's, and raised.
+
+    With a topic of those `done` something else is wrong than that the command was not carried out.
+    """
     if len(failed) == 1 and not any_done:
         raise next(iter(failed.values()))
     for topic, error in failed.items():
-        print(f"Failed to {verb} topic {topic}: {error}", file=sys.stderr)
+        print(str(error) if topic in done else f"Failed to {verb} topic {topic}: {error}", file=sys.stderr)
 
 
 def _unfinished(

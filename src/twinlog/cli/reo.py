@@ -15,7 +15,7 @@ from typing import Any
 from twinlog.cli.common import SUCCESS, Parser, ShowVersion, arguments, guarded, note
 from twinlog.errors import BadInput
 from twinlog.reo.run import copy
-from twinlog.reo.settings import ReoSettings, from_environment, from_yaml, without_meaning
+from twinlog.reo.settings import ReoSettings, from_environment, from_yaml, misspelt, without_meaning
 from twinlog.reo.sharing import Board
 from twinlog.reo.status import status
 from twinlog.service.copy_metrics import CopyEndpoints
@@ -72,7 +72,7 @@ def _fill(parser: argparse.ArgumentParser) -> None:
 
 
 def settings_from(given: argparse.Namespace, environment: dict[str, str]) -> tuple[ReoSettings, tuple[str, ...]]:
-    """The settings of file, environment and flags, and a sentence for each that has no effect."""
+    """The settings of file, environment and flags, and a sentence for each that has no effect, or none by its name."""
     values: dict[str, str] = {}
     if given.config:
         values |= from_yaml(_text(given.config), given.config)
@@ -83,7 +83,7 @@ def settings_from(given: argparse.Namespace, environment: dict[str, str]) -> tup
         if not equals:
             raise BadInput(f"--set {name} must be NAME=VALUE.")
         values[name.strip()] = value
-    return ReoSettings.read(values, "the settings"), without_meaning(values)
+    return ReoSettings.read(values, "the settings"), (*without_meaning(values), *misspelt(environment))
 
 
 def _text(path: str) -> str:

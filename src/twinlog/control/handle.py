@@ -114,7 +114,9 @@ def stop(image: Image, command: Stop) -> Handled[Stopped]:
                 failed[name] = busy
             else:
                 records.append(replace(record, desired=DesiredState.STOPPED))
-    kept = tuple(pattern for pattern in patterns if pattern not in failed)
+    # A stop by name that is repeated changes nothing: no discovery starts what the mirror has a record of.
+    known = {name for name in already if image.topic(mirror.mirror, name) is not None}.difference(former.include)
+    kept = tuple(pattern for pattern in patterns if pattern not in failed and pattern not in known)
     selection = former.stopped(kept)
     configs = selection.into(mirror.configs)
     topics = tuple(record.topic for record in records)

@@ -292,6 +292,18 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in found if value is not None}
 
 
+def misspelt(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """A sentence for each variable whose name is nearly that of a setting.
+
+    Others are none of ours: an orchestrator adds variables that begin alike for services of its own.
+    """
+    known = {environment_name(name) for name in NAMES}
+    found = (
+        (name, get_close_matches(name[:100], known, n=1, cutoff=0.9)) for name in sorted(environment.keys() - known)
+    )
+    return tuple(f"{name} is no setting and is ignored; perhaps {near[0]} was meant." for name, near in found if near)
+
+
 def from_yaml(text: str, origin: str) -> dict[str, str]:
     """The settings of a YAML file, whose keys may be nested or joined by dots."""
     try:

@@ -232,10 +232,10 @@ class InTransactions(Stage[P]):
             await self._owning(self._producer)
         except GiveWay as fenced:
             raise TakenOver(
-                f"Another copy has begun to write as {self.transactional_id} and goes on, or this one paused for "
-                f"longer than transaction-timeout-ms; this one stops. What it had not committed was not copied by it, "
-                f"and nothing is doubled. Run one copy of {self.settings.application}, or set shares for several. "
-                f"({fenced})"
+                f"Another copy has begun to write as {self.transactional_id} since, or this one paused for longer "
+                f"than transaction-timeout-ms; this one stops. What it had not committed was not copied by it, and "
+                f"nothing is doubled; started again, it goes on from there. Run one copy of "
+                f"{self.settings.application}, or set shares for several. ({fenced})"
             ) from fenced
 
     async def _owning(self, before: Producer | None) -> None:
