@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 from tests.real.commanding import Commands
-from tests.real.mirroring import Worker
+from tests.real.mirroring import Worker, workers_on
 from tests.real.ways import Way
 
 from twinlog.testing.kafka import LocalKafka
@@ -87,12 +87,8 @@ def topic(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def workers(source: LocalKafka, destination: LocalKafka) -> Iterator[list[Worker]]:
     """A worker on either cluster."""
-    workers = [Worker(source.bootstrap), Worker(destination.bootstrap)]
-    for worker in workers:
-        worker.wait_running()
-    yield workers
-    for worker in workers:
-        assert worker.stop() == 0, worker.log_text(40)
+    with workers_on(source, destination) as workers:
+        yield workers
 
 
 @pytest.fixture

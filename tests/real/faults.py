@@ -24,6 +24,7 @@ from twinlog.control.lifecycle import DesiredState, PartitionState
 from twinlog.control.sharding import shard_of
 from twinlog.testing.checker import Report, assert_identical, compare
 from twinlog.testing.kafka import LocalKafka
+from twinlog.testing.load import Load
 from twinlog.testing.proxy import BrokerProxy, Direction
 
 # A takeover after SIGKILL takes about 10 s; this much is a machine that others use, too.
@@ -266,3 +267,20 @@ def elect_leaders(cluster: LocalKafka) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     with contextlib.suppress(KafkaException):  # a broker that is not back in sync yet: it keeps what it has
         admin.elect_leaders(ElectionType.PREFERRED).result(20)
+
+
+def write_with_blanks(cluster: LocalKafka, topic: str, records: int, *, partitions: int = 2, seed: int = 1) -> None:
+    """So many records in each partition, and blanks behind them."""
+    load = Load(cluster, topic, random.Random(seed))
+    for partition in range(partitions):
+        load.plain(records, partition=partition)
+        load.transaction(3, commit=False, partition=partition)
+    load.close()
+
+
+def with_changed_disk(cluster: LocalKafka, change: Callable[[Path], object]) -> None:
+    """Kill the only broker, let `change` work on its data folder, and start it again."""
+    cluster[1].kill()
+    change(cluster.data_dir(1))
+    cluster[1].start()
+    cluster.wait_ready()

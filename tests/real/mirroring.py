@@ -19,7 +19,8 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -427,6 +428,17 @@ class Mirror:
         if bad:
             raise TwinlogError(f"the ends of {topic} cannot be told: {bad}")
         return {where.partition: found.offset for where, found in listed.items()}
+
+
+@contextmanager
+def workers_on(*clusters: LocalKafka) -> Iterator[list[Worker]]:
+    """A running worker on each; all end in order with the block."""
+    workers = [Worker(kafka.bootstrap) for kafka in clusters]
+    for worker in workers:
+        worker.wait_running()
+    yield workers
+    for worker in workers:
+        assert worker.stop() == 0, worker.log_text(40)
 
 
 async def _connect(kafka: LocalKafka) -> Cluster:

@@ -3,10 +3,11 @@
 import random
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.real.faults import with_changed_disk, write_with_blanks
 from tests.real.mirrored_logs import alter, config_of
 from tests.real.mirroring import Mirror
 
@@ -35,19 +36,10 @@ def mirror(own_source: LocalKafka, destination: LocalKafka, topic: str) -> Itera
     """A mirror that follows, two workers, and a topic of two partitions with some records in each."""
     with Mirror(own_source, destination, configs=FOLLOWING, workers=2) as mirror:
         mirror.create(topic, partitions=TWO)
-        write(mirror.source, topic, 200)
+        write_with_blanks(mirror.source, topic, 200)
         mirror.start(topic)
         mirror.wait_level(topic)
         yield mirror
-
-
-def write(cluster: LocalKafka, topic: str, records: int, *, seed: int = 1) -> None:
-    """So many records in each partition, and blanks behind them."""
-    load = Load(cluster, topic, random.Random(seed))
-    for partition in range(TWO):
-        load.plain(records, partition=partition)
-        load.transaction(3, commit=False, partition=partition)
-    load.close()
 
 
 def plain(cluster: LocalKafka, topic: str, records: int, *, seed: int) -> None:
@@ -57,19 +49,11 @@ def plain(cluster: LocalKafka, topic: str, records: int, *, seed: int) -> None:
     load.close()
 
 
-def with_changed_disk(cluster: LocalKafka, change: Callable[[Path], object]) -> None:
-    """Kill the only broker, let `change` work on its data folder, and start it again."""
-    cluster[1].kill()
-    change(cluster.data_dir(1))
-    cluster[1].start()
-    cluster.wait_ready()
-
-
 def truncate(mirror: Mirror, topic: str, copy: Path) -> None:
     """Let the source lose what it got last and the mirror has, in partition 0 alone."""
     log = f"{topic}-0"
     with_changed_disk(mirror.source, lambda data: shutil.copytree(data / log, copy))
-    write(mirror.source, topic, 100, seed=2)
+    write_with_blanks(mirror.source, topic, 100, seed=2)
     mirror.wait_level(topic)
     with_changed_disk(mirror.source, lambda data: (shutil.rmtree(data / log), shutil.copytree(copy, data / log)))
 
@@ -107,7 +91,7 @@ def test_the_destination_is_made_anew(mirror: Mirror, topic: str, tmp_path: Path
     before, ends = record_of(mirror, topic), mirror.ends(topic)
     truncate(mirror, topic, tmp_path / "copy")
     wait_anew(mirror, topic, before)
-    write(mirror.source, topic, 30, seed=3)
+    write_with_blanks(mirror.source, topic, 30, seed=3)
     mirror.wait_level(topic)
     assert_identical(mirror.source, mirror.destination, topic)
     after = record_of(mirror, topic)
@@ -172,7 +156,7 @@ def test_it_is_made_anew_whatever_workers_die_meanwhile(mirror: Mirror, topic: s
         rng.choice(alive).kill()
         mirror.start_worker()
     wait_anew(mirror, topic, before)
-    write(mirror.source, topic, 30, seed=3)
+    write_with_blanks(mirror.source, topic, 30, seed=3)
     mirror.wait_level(topic, timeout_s=90)
     assert_identical(mirror.source, mirror.destination, topic)
     assert record_of(mirror, topic).anew == ""

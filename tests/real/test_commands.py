@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.real.commanding import READY_S, Commands, on, produce, rows, topic_configs, topic_info
-from tests.real.mirroring import Worker
+from tests.real.mirroring import Worker, workers_on
 
 from twinlog.control.records import topic_id_text
 from twinlog.names import TopicPartition
@@ -42,10 +42,8 @@ def commands(source: LocalKafka, here: LocalKafka, tmp_path: Path, capsys: pytes
 @pytest.fixture
 def worker(here: LocalKafka) -> Iterator[Worker]:
     """A worker of the destination."""
-    worker = Worker(here.bootstrap)
-    worker.wait_running()
-    yield worker
-    assert worker.stop() == 0, worker.log_text(40)
+    with workers_on(here) as (worker,):
+        yield worker
 
 
 def test_the_proposals_own_example_from_create_to_remove(

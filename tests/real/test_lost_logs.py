@@ -4,20 +4,18 @@ Each is noticed, by a worker that runs as well as by one that starts, and FAILED
 written there, and the other partitions go on.
 """
 
-import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
-from tests.real.faults import FaultyMirror, until
+from tests.real.faults import FaultyMirror, until, with_changed_disk, write_with_blanks
 
 from twinlog.control.lifecycle import PartitionState
 from twinlog.testing.data import EVERYTHING_ALLOWED
 from twinlog.testing.kafka import LocalKafka
-from twinlog.testing.load import Load
 
 TWO = 2
 FAILED_WITHIN_S = 60.0
@@ -42,28 +40,11 @@ def mirror(own_source: LocalKafka, own_destination: LocalKafka, topic: str) -> I
     """A running mirror of two partitions with some records in each."""
     with FaultyMirror(own_source, own_destination) as mirror:
         mirror.create(topic, partitions=TWO)
-        write(mirror.source, topic, 200)
+        write_with_blanks(mirror.source, topic, 200)
         mirror.start(topic)
         mirror.wait_mirroring(topic, TWO)
         mirror.assert_twins(topic)
         yield mirror
-
-
-def write(cluster: LocalKafka, topic: str, records: int, *, seed: int = 1) -> None:
-    """So many records in each partition, and blanks behind them."""
-    load = Load(cluster, topic, random.Random(seed))
-    for partition in range(TWO):
-        load.plain(records, partition=partition)
-        load.transaction(3, commit=False, partition=partition)
-    load.close()
-
-
-def with_changed_disk(cluster: LocalKafka, change: Callable[[Path], object]) -> None:
-    """Kill the only broker, let `change` work on its data folder, and start it again."""
-    cluster[1].kill()
-    change(cluster.data_dir(1))
-    cluster[1].start()
-    cluster.wait_ready()
 
 
 @pytest.mark.parametrize(
@@ -83,7 +64,7 @@ def test_a_partition_whose_disk_was_wiped(mirror: FaultyMirror, topic: str, *, w
         mirror.start_worker()
     error = mirror.wait_failed(topic, 0, timeout_s=FAILED_WITHIN_S)
     assert f"ends at 0, but had been mirrored to {wanted}: {wanted} offsets are lost" in error, error
-    write(mirror.source, topic, 50)
+    write_with_blanks(mirror.source, topic, 50)
     mirror.wait_for(lambda: mirror.ends(topic)[1] == mirror.ends(topic, at_source=True)[1], lambda: "the other", 30)
     assert mirror.ends(topic)[0] == 0
     assert mirror.states(topic) == {0: PartitionState.FAILED, 1: PartitionState.MIRRORING}
@@ -104,7 +85,7 @@ def test_a_source_restored_from_an_old_copy(mirror: FaultyMirror, topic: str, tm
     """
     copy = tmp_path / "copy"
     with_changed_disk(mirror.source, lambda data: shutil.copytree(data, copy))
-    write(mirror.source, topic, 100, seed=2)
+    write_with_blanks(mirror.source, topic, 100, seed=2)
     mirror.wait_level(topic, timeout_s=60)
     ends = mirror.ends(topic)
     if grown:
@@ -112,17 +93,17 @@ def test_a_source_restored_from_an_old_copy(mirror: FaultyMirror, topic: str, tm
     else:
         # Each start raises the leader epochs by two, that of the restored copy, too: now that stays below.
         with_changed_disk(mirror.source, lambda _data: None)
-        write(mirror.source, topic, 10, seed=5)
+        write_with_blanks(mirror.source, topic, 10, seed=5)
         mirror.wait_level(topic, timeout_s=60)
         ends = mirror.ends(topic)
     with_changed_disk(mirror.source, lambda data: (shutil.rmtree(data), shutil.copytree(copy, data)))
     if grown:
-        write(mirror.source, topic, 300, seed=3)
+        write_with_blanks(mirror.source, topic, 300, seed=3)
         mirror.start_worker()
     for partition in range(TWO):
         error = mirror.wait_failed(topic, partition, timeout_s=FAILED_WITHIN_S)
         assert "the source was truncated" in error or "differs from the source" in error, error
-    write(mirror.source, topic, 300, seed=4)
+    write_with_blanks(mirror.source, topic, 300, seed=4)
     assert mirror.ends(topic) == ends, "something was written behind what the source no longer has"
 
 
@@ -181,7 +162,7 @@ def test_a_destination_cluster_that_was_replaced(topic: str, source: LocalKafka)
     """
     with LocalKafka() as destination, FaultyMirror(source, destination) as mirror:
         mirror.create(topic, partitions=TWO)
-        write(source, topic, 100)
+        write_with_blanks(source, topic, 100)
         mirror.start(topic)
         mirror.assert_twins(topic)
         before = destination.cluster_id

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 from tests.real.commanding import Commands, Said, on, produce, topic_configs
 from tests.real.mirrored_logs import alter, transactional
-from tests.real.mirroring import Worker
+from tests.real.mirroring import Worker, workers_on
 from tests.real.test_group_sync import commit
 from tests.real.ways import LEVEL_S, Way
 
@@ -24,10 +24,8 @@ SOON = {"mirror_metadata_refresh_interval_ms": "500"}
 @pytest.fixture(scope="module")
 def worker(destination: LocalKafka) -> Iterator[Worker]:
     """A worker on the destination."""
-    worker = Worker(destination.bootstrap)
-    worker.wait_running()
-    yield worker
-    assert worker.stop() == 0, worker.log_text(40)
+    with workers_on(destination) as (worker,):
+        yield worker
 
 
 @pytest.fixture

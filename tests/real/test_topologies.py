@@ -8,7 +8,7 @@ import pytest
 from tests.real.commanding import READY_S, Commands, topic_info
 from tests.real.holding import hold_the_first_commit
 from tests.real.mirrored_logs import write
-from tests.real.mirroring import Worker
+from tests.real.mirroring import workers_on
 from tests.real.ways import RECORDS, Way, assert_verified, mixed
 
 from twinlog.admin import MirrorAdmin, StartMirrorTopicsResult
@@ -19,13 +19,8 @@ from twinlog.testing.kafka import LocalKafka
 @pytest.fixture(scope="module")
 def third(destination: LocalKafka) -> Iterator[LocalKafka]:
     """A third cluster; there is a worker on it and on `destination`."""
-    with LocalKafka() as kafka:
-        workers = [Worker(kafka.bootstrap), Worker(destination.bootstrap)]
-        for worker in workers:
-            worker.wait_running()
+    with LocalKafka() as kafka, workers_on(kafka, destination):
         yield kafka
-        for worker in workers:
-            assert worker.stop() == 0, worker.log_text(40)
 
 
 @pytest.fixture

@@ -34,7 +34,6 @@ from twinlog.control.image import Image
 from twinlog.control.lifecycle import PartitionState
 from twinlog.control.mirror_configs import MirrorConfigs, describe_configs
 from twinlog.control.records import SkippedRecord
-from twinlog.control.selection import is_name, names_in
 from twinlog.errors import BadInput, ClusterMirrorAlreadyExists, ConcurrentChange, InvalidConfig
 from twinlog.names import TopicPartition
 from twinlog.state.log import StateLog
@@ -308,8 +307,8 @@ class MirrorAdmin:
         if source_cluster_id is not None:
             rows = tuple(row for row in rows if _source_of(image, row.mirror) == source_cluster_id)
         if topics:
-            named, expressions = names_in(topics), Patterns(tuple(entry for entry in topics if not is_name(entry)))
-            rows = tuple(row for row in rows if row.topic in named or expressions.matches(row.topic))
+            meant = Patterns(tuple(topics))
+            rows = tuple(row for row in rows if meant.matches(row.topic))
         ages = [row.figures_age_ms for row in moving(rows)]
         return DescribeMirrorsResult(
             partitions=rows,
@@ -351,11 +350,7 @@ def _unmatched(request: StartRequest, result: StartMirrorTopicsResult) -> tuple[
     """What was given to start and found no topic, but for entries that the same command excludes."""
     found = {*result.started, *result.already, *result.excluded, *result.failed}
     given = (entry for entry in request.include if entry not in request.exclude)
-    return tuple(entry for entry in given if not (entry in found if is_name(entry) else _any(entry, found)))
-
-
-def _any(pattern: str, names: Collection[str]) -> bool:
-    return bool(Patterns((pattern,)).select(names))
+    return tuple(entry for entry in given if not Patterns((entry,)).select(found))
 
 
 def _source_of(image: Image, mirror: str) -> str:

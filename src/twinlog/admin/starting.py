@@ -97,9 +97,8 @@ class StartRequest:
         return names_in(self.include)
 
     def chosen(self, names: Collection[str]) -> list[str]:
-        """The names that are meant; one that is written as a name means exactly that topic."""
-        expressions = Patterns(tuple(entry for entry in self.include if entry not in self.named))
-        meant = sorted(name for name in names if name in self.named or expressions.matches(name))
+        """The names that are meant."""
+        meant = sorted(Patterns(self.include).select(names))
         return [name for name in meant if self.discovered is None or name in self.discovered]
 
     def from_zero(self, looked: Looked, found: Collection[FoundTopic]) -> set[str]:

@@ -19,7 +19,6 @@ from twinlog.control.handle import stop
 from twinlog.control.image import Image
 from twinlog.control.lifecycle import DesiredState, PartitionState
 from twinlog.control.records import UNKNOWN_OFFSET, Change
-from twinlog.control.selection import names_in
 from twinlog.errors import BadInput, ClusterMirrorError, InvalidRequest, TwinlogError
 from twinlog.names import TopicPartition
 from twinlog.state.log import StateLog
@@ -149,12 +148,11 @@ async def _chosen(cluster: Cluster, log: StateLog, mirror: str, patterns: Sequen
     """The destination's topics that are meant, by name, and their ids."""
     if not patterns:
         raise InvalidRequest(f"No topics were given to {verb}.")
-    named = names_in(patterns)
-    expressions = Patterns(tuple(entry for entry in patterns if entry not in named))
+    meant = Patterns(tuple(patterns))
     if not log.shards:
         find_mirror(Image(), mirror)
     topics = await cluster.topics(None)
-    return {name: topics[name].id for name in sorted(topics) if name in named or expressions.matches(name)}
+    return {name: topics[name].id for name in meant.select(sorted(topics))}
 
 
 async def _not_level(cluster: Cluster, image: Image, command: Stop, timeout_s: float) -> StopMirrorTopicsResult | None:

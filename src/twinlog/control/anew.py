@@ -65,9 +65,14 @@ def under_way(record: TopicRecord) -> bool:
     return bool(record.anew) and record.desired is DesiredState.PAUSED
 
 
+def is_deleting(record: TopicRecord) -> bool:
+    """Whether the old topic may be deleted at any moment, or is, and there is no new one yet."""
+    return under_way(record) and Anew.read(record.anew).deleting
+
+
 def check_not_deleting(record: TopicRecord, topic_id: UUID | None) -> None:
     """Refuse a command while the old topic, which is still there under `topic_id`, is being deleted."""
-    if under_way(record) and Anew.read(record.anew).deleting and topic_id == record.destination_topic_id:
+    if is_deleting(record) and topic_id == record.destination_topic_id:
         raise InvalidClusterMirrorState(
             f"Topic '{record.topic}' of mirror '{record.mirror}' is being deleted and made anew at the destination "
             f"(mirror.support.unclean.leader.election). Do this once it is gone, or MIRRORING again, some seconds from "
@@ -77,7 +82,7 @@ def check_not_deleting(record: TopicRecord, topic_id: UUID | None) -> None:
 
 def check_not_renewed(record: TopicRecord) -> None:
     """Refuse an exclude from the moment on in which the old topic may be deleted, until there is a new one."""
-    if under_way(record) and Anew.read(record.anew).deleting:
+    if is_deleting(record):
         raise InvalidClusterMirrorState(
             f"Topic '{record.topic}' of mirror '{record.mirror}' would match an exclude, and is being deleted and made "
             f"anew at the destination (mirror.support.unclean.leader.election). Nothing was changed. Do this once it "
@@ -88,12 +93,7 @@ def check_not_renewed(record: TopicRecord) -> None:
 
 def states(image: Image, record: TopicRecord) -> list[PartitionRecord]:
     """What is stored of the topic's partitions, as far as it is about the topics that the record means."""
-    ids = (record.source_topic_id, record.destination_topic_id)
-    return [
-        one
-        for one in image.partitions_of(record.mirror, record.topic)
-        if (one.source_topic_id, one.destination_topic_id) == ids
-    ]
+    return [one for one in image.partitions_of(record.mirror, record.topic) if one.ids == record.ids]
 
 
 def truncated(image: Image, record: TopicRecord, reason: str) -> list[PartitionRecord]:

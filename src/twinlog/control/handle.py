@@ -81,9 +81,9 @@ def start(image: Image, command: Start) -> Handled[Started]:
     ids = {found.name: found.source_topic_id for found in command.topics if found.partitions > 0}
     left = {**command.unstarted, **{name: ids[name] for name in sorting.failed if name in ids}}
     patterns = [pattern for pattern in include if pattern in selection.include]
-    looked = Looked(image, mirror).over(selection, patterns, command.exclude, left=left, begun=sorting.records)
-    if command.anew:
-        looked = mirror  # only this topic was looked for
+    looked = mirror  # where only one topic was looked for, no look is over
+    if not command.anew:
+        looked = Looked(image, mirror).over(selection, patterns, command.exclude, left=left, begun=sorting.records)
     return Handled((*_changed(mirror, replace(looked, configs=configs)), *begun, *stopped), reply)
 
 
@@ -209,7 +209,7 @@ def _begun(image: Image, mirror: str, found: FoundTopic) -> tuple[Change, ...]:
 
 
 def _same_twins(record: TopicRecord, found: FoundTopic) -> bool:
-    return (record.source_topic_id, record.destination_topic_id) == (found.source_topic_id, found.destination_topic_id)
+    return record.ids == (found.source_topic_id, found.destination_topic_id)
 
 
 def own_matches(image: Image, mirror: str, patterns: Iterable[str]) -> list[str]:

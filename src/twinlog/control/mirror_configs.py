@@ -129,9 +129,7 @@ def _effect_of_include(pattern: str, found: Collection[str], desired: Mapping[st
 
 
 def _matched(pattern: str, topics: Collection[str]) -> tuple[str, ...]:
-    """The topics that a pattern matches; a name means that one topic, and what cannot be read matches none."""
-    if is_name(pattern):
-        return (pattern,) if pattern in topics else ()
+    """The topics that a pattern matches; what cannot be read matches none."""
     try:
         return Patterns((pattern,)).select(sorted(topics))
     except BadInput:

@@ -68,6 +68,19 @@ class _Keyed:
         return (self.TYPE, *(getattr(self, name) for name in self.KEY_FIELDS))
 
 
+class _OfTwins:
+    """A record about one pair of topics."""
+
+    __slots__ = ()
+    source_topic_id: UUID
+    destination_topic_id: UUID
+
+    @property
+    def ids(self) -> tuple[UUID, UUID]:
+        """The ids of both: records with others are about topics that had the same names."""
+        return self.source_topic_id, self.destination_topic_id
+
+
 @dataclass(frozen=True, slots=True)
 class MirrorRecord(_Keyed):
     """One mirror: its configs as given (secrets only by reference) and its source cluster's id ("" while unknown).
@@ -88,7 +101,7 @@ class MirrorRecord(_Keyed):
 
 
 @dataclass(frozen=True, slots=True)
-class TopicRecord(_Keyed):
+class TopicRecord(_Keyed, _OfTwins):
     """One topic of one mirror: what is desired, and which topics on both sides were meant (NO_TOPIC_ID: none yet).
 
     - `recoveries`: how often an operator asked for what has FAILED to be tried again.
@@ -126,7 +139,7 @@ class TopicRecord(_Keyed):
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionRecord(_Keyed):
+class PartitionRecord(_Keyed, _OfTwins):
     """One partition's actual state.
 
     - `producer_id`, `producer_epoch`: P and the highest epoch known of it; -1: none yet.

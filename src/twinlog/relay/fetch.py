@@ -59,8 +59,6 @@ STARVED_S: Final = 0.25
 ALONE_AT_ONCE: Final = 20
 # From this version on a broker throttles behind its answer, not before it (KIP-219).
 FIRST_THROTTLED_BEHIND: Final = 8
-# A pause that lasts is told, but not each of them.
-TELL_THROTTLE_S, TELL_AGAIN_S = 1.0, 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +105,6 @@ class Fetcher:
         self._session = FetchSession()
         self._pace = Pace(settings.wait_max_ms)
         self._leader_only = False
-        self._throttle_told_at = float("-inf")
         self._connection: Connection | None = None
 
     def __repr__(self) -> str:
@@ -200,9 +197,8 @@ class Fetcher:
     def _note_throttle(self, throttle_ms: int, size: int) -> None:
         now = self._clock()
         self.quota.answered(throttle_ms, now, size=size)
-        wait_s = self.quota.wait_s(now)
-        if wait_s >= TELL_THROTTLE_S and now - self._throttle_told_at >= TELL_AGAIN_S:
-            self._throttle_told_at = now
+        wait_s = self.quota.to_tell_s(now)
+        if wait_s:
             log.warning("source broker %d throttles client %s for %.1f s", self._node, self._client_id, wait_s)
 
     # Asking

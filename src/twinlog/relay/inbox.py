@@ -12,7 +12,7 @@ from uuid import UUID
 from twinlog.names import TopicPartition
 from twinlog.relay.budget import Account
 from twinlog.relay.fetch_session import Ask
-from twinlog.relay.pieces import pieces
+from twinlog.relay.pieces import PIECE_BATCHES, PIECE_BYTES, pieces
 from twinlog.relay.progress import Chunk, Fetched, FetchRefused, Nudge
 
 # Two fetches a partition: one being appended, one behind it, so that neither side waits for the other.
@@ -255,7 +255,9 @@ class Inbox:
     def _enqueue_chunk(self, chunk: Chunk, cost: int, tail: Tail | None) -> None:
         """In pieces; each takes up its part of what the whole does."""
         left = self._last_cost = cost
-        *first, last = pieces(chunk, 0 if tail is None else tail.size)
+        # Its headers were gone through already; once more only where that is worth it.
+        large = tail is not None and (tail.size > PIECE_BYTES or tail.batches > PIECE_BATCHES)
+        *first, last = pieces(chunk, tail.size) if tail is not None and large else (chunk,)
         for piece in first:
             part = cost * len(piece.records) // len(chunk.records)
             left -= part

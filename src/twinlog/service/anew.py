@@ -110,7 +110,7 @@ class Renewal:
 
     async def _kept_going(self, record: TopicRecord, config: MirrorConfig) -> list[TopicRecord]:
         """The topic, unless the mirror no longer says that it is to be made anew: then it goes on as it was."""
-        if config.follows_truncated(record.topic) or Anew.read(record.anew).deleting:
+        if config.follows_truncated(record.topic) or anew.is_deleting(record):
             return [record]
         if await admin_state.change(self._state.cluster, self._state, lambda image: anew.withdraw(image, record)):
             log.info("mirror %s: topic %s is not made anew, as the mirror says now", record.mirror, record.topic)

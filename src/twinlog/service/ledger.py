@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from uuid import UUID
 
 from twinlog.config.mirror import MirrorConfig
 from twinlog.control.image import Image
@@ -71,7 +70,7 @@ class PartitionLedger:
     def topics_changed(self) -> bool:
         """Whether the record is about other topics than are meant now."""
         topic = self.topic_record()
-        return topic is not None and _ids(topic) != _ids(self.record)
+        return topic is not None and topic.ids != self.record.ids
 
     # What is stored
 
@@ -87,8 +86,8 @@ class PartitionLedger:
         fresh = PartitionRecord(*self._key, PartitionState.UNKNOWN)
         if topic is None:
             return stored or fresh
-        if stored is None or _ids(stored) != _ids(topic):
-            source, destination = _ids(topic)
+        if stored is None or stored.ids != topic.ids:
+            source, destination = topic.ids
             return replace(fresh, source_topic_id=source, destination_topic_id=destination)
         return stored
 
@@ -213,7 +212,7 @@ class PartitionLedger:
         return [
             Peer(Copy(other.filled_to, other.last_filling, other.configs_before), other.state in STREAMING)
             for other in self._image.partitions_of(self.mirror, self.topic)
-            if other.partition != self.partition and _ids(other) == _ids(self.record)
+            if other.partition != self.partition and other.ids == self.record.ids
         ]
 
     async def before_long_run(self, progress: Progress, epoch: int) -> None:
@@ -221,15 +220,11 @@ class PartitionLedger:
         await self.note(producer_id=progress.producer_id, producer_epoch=epoch, long_runs=True)
 
 
-def _ids(record: TopicRecord | PartitionRecord) -> tuple[UUID, UUID]:
-    return record.source_topic_id, record.destination_topic_id
-
-
 def _taken_over(now: PartitionRecord, before: PartitionRecord, changed: PartitionRecord) -> PartitionRecord:
     """What is remembered once `changed` is stored; what came to be known meanwhile (`keep`) is newer than that."""
     if now is before:
         return changed
-    if _ids(now) != _ids(changed):
+    if now.ids != changed.ids:
         return now
     names = [one.name for one in fields(changed) if getattr(now, one.name) == getattr(before, one.name)]
     return replace(now, **{name: getattr(changed, name) for name in names})
