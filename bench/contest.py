@@ -3,7 +3,7 @@
 import argparse
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -26,6 +26,9 @@ SETTINGS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
     "tuned": (TUNED, mm2.TUNED),
 }
 TIMEOUT_S: Final = 180.0
+# Rounds that do not count: so many at most, while somebody gets faster by a tenth.
+WARM_ROUNDS: Final = 5
+WARM_GAIN: Final = 1.1
 LATENCY_RATE: Final = 1000
 TRIED_PART: Final = 3
 LOAD_TOPIC, LATENCY_TOPIC = "load", "latency"
@@ -102,15 +105,12 @@ class Contest:
         }
 
     async def run(self) -> None:
-        """All rounds, behind one that does not count; each begins with another contestant.
+        """All rounds, behind some that do not count; each begins with another contestant.
 
         The brokers' compilers favour who comes late, the more so the less they have seen of what comes.
         """
         turns = [turn for name, turn in self._turns() if name in self.options.only]
-        print("  first a round that does not count:", flush=True)
-        for turn in turns:
-            await turn()
-        self._forget()
+        await self._warm(turns)
         for number in range(self.options.repeat):
             at = number % max(1, len(turns))
             for turn in (*turns[at:], *turns[:at]):
@@ -118,7 +118,14 @@ class Contest:
         if self._with_latency:
             await self._latency(SOURCE, at_source=True, topic=LATENCY_TOPIC)
 
-    def _forget(self) -> None:
+    async def _warm(self, turns: Sequence[Callable[[], Awaitable[None]]]) -> None:
+        """Rounds that do not count, until nobody gets much faster."""
+        print("  first what does not count:", flush=True)
+        for _ in range(WARM_ROUNDS):
+            for turn in turns:
+                await turn()
+            if all(_settled(runs) for runs in self.tools.values()):
+                break
         print("  now it counts:", flush=True)
         for found in (self.tools, self.raw, self.latency, self._patterns):
             found.clear()
@@ -217,6 +224,12 @@ class Contest:
         rate = self.filled.bytes / MB / seconds
         print(f"  {name}: {rate:.1f} MB/s", flush=True)
         self.raw.setdefault(name, []).append(rate)
+
+
+def _settled(runs: Sequence[Measured]) -> bool:
+    """Whether the last run was hardly faster than the best before it."""
+    *before, last = [run.figures()["mb_per_second"] for run in runs]
+    return bool(before) and last < WARM_GAIN * max(before)
 
 
 async def compete(stage: Stage, load: Load, options: argparse.Namespace) -> dict[str, Any]:
