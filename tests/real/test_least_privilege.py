@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
-from tests.real.commanding import Commands
+from tests.real.commanding import Commands, on
 from tests.real.guarding import STRANGER, Guarded, Right, guarded_kafka, login_file, login_properties
 from tests.real.hiring import HiredWorker, until
 from tests.real.mirrored_logs import alter, delete_records, numbered, write, write_transaction
 
 from twinlog.cli import twinlog
+from twinlog.state.log import StateLog
 from twinlog.testing.checker import assert_identical, wait_until_level
 from twinlog.testing.data import create_topic
 from twinlog.testing.kafka import LocalKafka
@@ -113,6 +114,7 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sides]:
             destination.grant(*at_destination(topic))
         source.grant(*FOR_GROUPS_AT_SOURCE)
         destination.grant(*FOR_STATE, *FOR_WORKERS)
+        on(destination.kafka, lambda cluster: StateLog.open(cluster, create=True))  # so that no test is the first
         yield Sides(source, destination, tmp_path_factory.mktemp("rights"))
 
 
