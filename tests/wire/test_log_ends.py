@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 from uuid import UUID
 
@@ -134,6 +135,18 @@ async def test_same_question_is_the_same_bytes() -> None:
     first, second, third = brokers.bodies
     assert first == second == encode_log_ends([(A, 4), (C, 4)])
     assert third == encode_log_ends([(A, 5), (C, 4)])
+
+
+async def test_what_is_told_again_is_read_once_and_what_changes_is_read() -> None:
+    """An answer in the same bytes is the same answer; one end that moves is another."""
+    brokers = Brokers({A: Leader(1, 4), B: Leader(1, 4)})
+    asker, found = log_ends(brokers), []
+    for end in (7, 7, 8, 7):
+        brokers.reply = partial(answer, (A, 0, end), (B, 0, 70))
+        found.append(await asker.ask([A, B], timeout_s=1))
+    assert found == [{A: (0, end), B: (0, 70)} for end in (7, 7, 8, 7)]
+    found[-1].clear()
+    assert await asker.ask([A, B], timeout_s=1) == {A: (0, 7), B: (0, 70)}
 
 
 async def test_each_leader_is_asked_for_its_own() -> None:

@@ -7,7 +7,16 @@ from kafka.protocol.metadata.api_versions import ApiVersionsRequest, ApiVersions
 from kafka.protocol.metadata.metadata import MetadataRequest, MetadataResponse
 from kafka.protocol.sasl import SaslHandshakeRequest
 
-from twinlog.wire.messages import Message, api_name, api_versions_decoder, decoder, is_flexible, versions
+from twinlog.wire.messages import (
+    REMEMBERED_BYTES,
+    Message,
+    api_name,
+    api_versions_decoder,
+    decoder,
+    is_flexible,
+    metadata_decoder,
+    versions,
+)
 
 
 def fetched(records: bytes | None) -> Message:
@@ -68,6 +77,38 @@ def test_a_response_with_more_behind_it_is_refused() -> None:
     response = MetadataResponse(throttle_time_ms=0, brokers=[], cluster_id="x", controller_id=1, topics=[])
     with pytest.raises(ValueError, match="its fields take"):
         decoder(MetadataRequest, 7)(memoryview(bytes(response.encode(version=7)) + b"\0"))
+
+
+def metadata(controller: int, *, topics: int = 0) -> memoryview:
+    """A response that names a controller, and so many topics."""
+    topic = MetadataResponse.MetadataResponseTopic
+    told = [topic(error_code=0, name=f"topic-{number:040}", partitions=[]) for number in range(topics)]
+    response = MetadataResponse(throttle_time_ms=0, brokers=[], cluster_id="x", controller_id=controller, topics=told)
+    return memoryview(bytes(response.encode(version=7)))
+
+
+def test_metadata_that_is_told_again_is_read_once() -> None:
+    """The last few answers are remembered, whichever came first; another byte makes another answer."""
+    decode = metadata_decoder(7)
+    first, second = decode(metadata(1)), decode(metadata(2))
+    assert (first.controller_id, second.controller_id) == (1, 2)
+    assert decode(metadata(1)) is first
+    assert decode(metadata(2)) is second
+    third = decode(metadata(3))
+    assert decode(metadata(2)) is second
+    assert decode(metadata(3)) is third
+    again = decode(metadata(1))
+    assert again is not first
+    assert again.controller_id == 1
+
+
+def test_only_a_bounded_amount_of_metadata_is_remembered() -> None:
+    """Answers of very many topics are read each time, and one connection's are not another's."""
+    decode, large = metadata_decoder(7), metadata(1, topics=2_000)
+    assert len(large) > REMEMBERED_BYTES
+    assert decode(large) is not decode(large)
+    assert len(decode(large).topics) == 2_000
+    assert metadata_decoder(7)(metadata(1)) is not metadata_decoder(7)(metadata(1))
 
 
 @pytest.mark.parametrize("version", [0, 3, 4])

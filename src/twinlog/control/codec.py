@@ -20,7 +20,7 @@ The rules
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, get_type_hints
 from uuid import UUID
 
 from twinlog.config.acls import Acl
@@ -187,8 +187,8 @@ def _read_configs(value: object) -> dict[str, str]:
     return {text(name): text(setting) for name, setting in _exactly(dict)(value).items()}
 
 
-def _write_figures(figures: tuple[Figure, ...]) -> list[list[object]]:
-    return [[getattr(figure, name) for name in _FIGURE_NAMES] for figure in figures]
+def _write_figures(figures: tuple[Figure, ...]) -> list[Figure]:
+    return list(figures)
 
 
 def _read_figures(value: object) -> tuple[Figure, ...]:
@@ -233,9 +233,8 @@ def _read_numbers(value: object) -> tuple[int, ...]:
 
 
 _ACL_NAMES = tuple(field.name for field in fields(Acl))
-_FIGURE_NAMES = tuple(field.name for field in fields(Figure))
-_FIGURE_COLUMNS = sum(field.default is MISSING for field in fields(Figure))
-_FIGURE_TYPES = tuple(field.type for field in fields(Figure) if isinstance(field.type, type))
+_FIGURE_COLUMNS = len(Figure._fields) - len(Figure._field_defaults)
+_FIGURE_TYPES = tuple(get_type_hints(Figure).values())
 
 _KINDS: dict[Any, _Kind] = {
     str: _Kind(_same, _exactly(str)),

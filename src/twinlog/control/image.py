@@ -1,8 +1,7 @@
 """What the log of `__mirror_state` adds up to. Replay is the only thing that changes it, at load and live alike."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import TypeVar, assert_never
+from typing import NamedTuple, TypeVar, assert_never
 
 from twinlog.control.lifecycle import DesiredState, PartitionState
 from twinlog.control.records import (
@@ -29,8 +28,7 @@ K = TypeVar("K", str, int)
 V = TypeVar("V")
 
 
-@dataclass(frozen=True, slots=True)
-class Published:
+class Published(NamedTuple):
     """A partition's figure with who published it and when (wall clock of that worker)."""
 
     figure: Figure

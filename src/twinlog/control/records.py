@@ -17,7 +17,7 @@ import base64
 import binascii
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 from uuid import UUID
 
 from twinlog.config.acls import Acl
@@ -219,9 +219,10 @@ class WorkerRecord(_Keyed):
     beat_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
+class Figure(NamedTuple):
     """One partition's published offsets; -1 where unknown. All are next offsets, as Kafka counts log ends.
+
+    A tuple, since each worker makes, compares and reads one for every partition all the time.
 
     `life` tells the topics apart that have had this name one after another (`topics_life`).
     """

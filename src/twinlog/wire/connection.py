@@ -38,6 +38,7 @@ from twinlog.wire.frames import (
 )
 from twinlog.wire.messages import (
     API_VERSIONS,
+    METADATA,
     Decoder,
     Message,
     MessageClass,
@@ -45,6 +46,7 @@ from twinlog.wire.messages import (
     api_versions_decoder,
     decoder,
     is_flexible,
+    metadata_decoder,
     versions,
 )
 
@@ -315,7 +317,8 @@ class Connection(asyncio.BufferedProtocol):
         version = self.version_of(kind, max_version)
         flexible = is_flexible(kind.API_KEY, version)
         tail = self._client_part + b"\0" if flexible else self._client_part
-        decode = api_versions_decoder(version) if kind.API_KEY == API_VERSIONS else decoder(kind, version)
+        special = {API_VERSIONS: api_versions_decoder, METADATA: metadata_decoder}.get(kind.API_KEY)
+        decode = decoder(kind, version) if special is None else special(version)
         plan = self._plans[kind, max_version] = _Plan(kind.API_KEY, version, tail, decode)
         return plan
 

@@ -1,12 +1,14 @@
 """The true ends of very many logs, asked for again and again at little cost.
 
 What `list_offsets` asks for with replica id -2, made for a thousand partitions each second: the request is the same
-bytes as long as no leader changes, and the answer is read without an object for each partition. Done by hand for
-versions 4 and 5 (Kafka 2.1 and later), in which each part has a fixed size.
+bytes as long as no leader changes, and the answer is read without an object for each partition, and not at all where
+it is that of the last time. Done by hand for versions 4 and 5 (Kafka 2.1 and later), in which each part has a fixed
+size.
 """
 
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 from itertools import groupby
 from struct import Struct
 from typing import Final, TypeAlias
@@ -75,6 +77,7 @@ class LogEnds:
         self._lane = lane
         self._at = at
         self._bodies: dict[int, tuple[_Asked, bytes]] = {}
+        self._answers: dict[int, tuple[bytes, Ends]] = {}
 
     def __repr__(self) -> str:
         return f"LogEnds({self._cluster}, {len(self._bodies)} brokers)"
@@ -91,7 +94,9 @@ class LogEnds:
         if lacking:
             ends = await self._learn_leaders(lacking, timeout_s)
             self._group(lacking, by_node)
-        self._bodies = {node: kept for node, kept in self._bodies.items() if node in by_node}
+        for node in self._bodies.keys() - by_node.keys():
+            del self._bodies[node]
+            self._answers.pop(node, None)
         for told in await asyncio.gather(*(self._ask(node, asked, timeout_s) for node, asked in by_node.items())):
             ends |= told
         for topic in {topic for (topic, _), (error, _) in ends.items() if error and error in codes.REFRESH}:
@@ -143,4 +148,13 @@ class LogEnds:
         if known != asked:
             body = encode_log_ends(asked, self._at)
             self._bodies[node] = (asked, body)
-        return connection.submit_frame(LIST_OFFSETS, version, (body,), decode_log_ends)
+        return connection.submit_frame(LIST_OFFSETS, version, (body,), partial(self._read, node))
+
+    def _read(self, node: int, body: memoryview) -> Ends:
+        """Partitions at rest are told of in the same bytes again and again."""
+        answer = bytes(body)
+        before, ends = self._answers.get(node, (b"", {}))
+        if answer != before:
+            ends = decode_log_ends(body)
+            self._answers[node] = (answer, ends)
+        return ends

@@ -5,6 +5,7 @@ means). What it adds to the library:
 
 * which versions of a request exist, and from which on the request and response headers are flexible (KIP-482);
 * a decoder that refuses a response whose fields do not fill it exactly (the library returns cut strings silently);
+* one for Metadata that does not read again what it has just read;
 * `records` of a Fetch response as views of the response's own buffer (the library copies them).
 
 The library compiles one decoder for each message and version at first use. The one for Fetch is compiled here with
@@ -27,7 +28,11 @@ Message: TypeAlias = Any  # an ApiMessage; its fields come from Kafka's schemas 
 MessageClass: TypeAlias = type[ApiMessage]
 Decoder: TypeAlias = Callable[[memoryview], Any]
 
+METADATA: Final = 3
 API_VERSIONS: Final = 18
+# Of each connection's answers to Metadata so many are remembered, those of about a thousand partitions at most.
+REMEMBERED: Final = 2
+REMEMBERED_BYTES: Final = 65_536
 _API_NAMES: Final[dict[int, str]] = {int(key): key.name for key in ApiKey}
 _MODULES: Final = (
     *(f"admin.{name}" for name in ("acl", "client_quotas", "cluster", "configs", "groups", "topics", "transactions")),
@@ -74,6 +79,27 @@ def api_versions_decoder(version: int) -> Decoder:
     def decode(body: memoryview) -> Message:
         refused = bytes(body[:2]) == UNSUPPORTED_VERSION.to_bytes(2, "big")
         return _decoder(response, 0 if refused else version)(body)
+
+    return decode
+
+
+def metadata_decoder(version: int) -> Decoder:
+    """Decode Metadata for one connection: what a quiet cluster says again in the same bytes is read once.
+
+    The response is shared between those who asked, so nobody may change one.
+    """
+    decode_one = decoder(_request_classes()[METADATA], version)
+    known: dict[bytes, Message] = {}
+
+    def decode(body: memoryview) -> Message:
+        if len(body) > REMEMBERED_BYTES:
+            return decode_one(body)
+        told = bytes(body)
+        message = known.pop(told) if told in known else decode_one(body)
+        known[told] = message  # as the newest
+        if len(known) > REMEMBERED:
+            del known[next(iter(known))]
+        return message
 
     return decode
 
