@@ -129,3 +129,22 @@ async def test_what_a_dead_broker_never_said_is_asked_again(monkeypatch: pytest.
     assert await finder._guard.get("") == 0
     brokers.dead = set()
     assert await finder._guard.get("") == 500
+
+
+async def test_a_right_that_is_granted_helps_at_the_next_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that lacks is asked for each time, one that is there only now and then."""
+    asked: list[bool] = []
+
+    async def rights(_cluster: Any) -> frozenset[int]:
+        asked.append(granted)
+        return frozenset(module.MARKER_RIGHTS) if granted else frozenset()
+
+    monkeypatch.setattr(module, "cluster_rights", rights)
+    cluster: Any = None
+    finder = FactFinder(cluster)
+    granted = False
+    assert not await finder._rights.get("")
+    granted = True
+    assert await finder._rights.get("")
+    assert await finder._rights.get("")
+    assert asked == [False, True]

@@ -49,7 +49,8 @@ class FactFinder:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._once = Gathered(self._may_blank)
+        # A right that is granted helps at the next try.
+        self._rights = Gathered(self._may_blank, keep=bool)
         self._guard = Gathered(self._guard_ms, keep=bool)
         self._topics = Gathered(self._of_topics)
         self._tiered: dict[str, Gathered[str, bool]] = {}
@@ -72,7 +73,7 @@ class FactFinder:
         if tiered is None:
             tiered = self._tiered[source.cluster_id] = Gathered(partial(_may_be_tiered, source))
         compacted, max_bytes = await self._topics.get(topic)
-        may_blank = await self._once.get("")
+        may_blank = await self._rights.get("")
         guard_ms = await self._guard.get("")
         return Facts(compacted, max_bytes, may_blank, guard_ms, not await tiered.get(topic))
 
