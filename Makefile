@@ -22,15 +22,19 @@ $(STAMP):
 demo: $(STAMP) ## mirror a topic between two real Kafka clusters on this machine
 	@$(BIN)/twinlog demo
 
+# What the tests' order is made from: the same each time, so that a red run means a change; `random` makes another.
+SEED ?= 1
+ORDER = --randomly-seed=$(SEED:random=default)
+
 # What looks at the clock runs by itself; the rest side by side, each file of real Kafka's in one process.
 test: $(STAMP) ## run all tests, those against real Kafka too (ARGS=... goes to pytest)
 ifdef ARGS
 	$(BIN)/python -m pytest $(ARGS)
 else
 	@failed=; \
-	$(BIN)/python -m pytest -m "not real and not soak" -n auto --dist worksteal || failed=1; \
-	$(BIN)/python -m pytest -m "real and not timed and not soak" -n 2 --dist loadfile || failed=1; \
-	$(BIN)/python -m pytest -m "timed and not soak" || failed=1; \
+	$(BIN)/python -m pytest -m "not real and not soak" $(ORDER) -n auto --dist worksteal || failed=1; \
+	$(BIN)/python -m pytest -m "real and not timed and not soak" $(ORDER) -n 2 --dist loadfile || failed=1; \
+	$(BIN)/python -m pytest -m "timed and not soak" $(ORDER) || failed=1; \
 	test -z "$$failed"
 endif
 

@@ -14,8 +14,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-pytestmark = pytest.mark.timed
-
 COMMAND = [sys.executable, "-m", "twinlog", "demo"]
 WITHIN_S = 150
 ENDS_WITHIN_S = 30

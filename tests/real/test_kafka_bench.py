@@ -17,8 +17,6 @@ from twinlog.testing.errors import BenchFailed
 from twinlog.testing.kafka import PROXIED, Listener, LocalKafka
 from twinlog.testing.watchdog import Watchdog
 
-pytestmark = pytest.mark.timed
-
 WORKS_S = 30.0
 JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p" user_u="p";'
 
