@@ -1,6 +1,7 @@
 """Waiting until the followed image holds what was committed before."""
 
 import asyncio
+import gc
 from types import SimpleNamespace
 from typing import Any
 
@@ -67,3 +68,16 @@ async def test_the_wait_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(monkeypatch)
     with pytest.raises(RetryLater, match="could not be followed"):
         await world.catch_up()
+
+
+async def test_who_gives_up_waiting_leaves_no_error_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The look that nobody waits for any more fails in silence."""
+    monkeypatch.setattr(catchup, "WITHIN_S", 0.05)
+    world, told = World(monkeypatch), list[dict[str, Any]]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(world.catch_up(), 0.03)
+    await asyncio.sleep(0.2)
+    assert world.looks == 1
+    gc.collect()
+    assert told == []

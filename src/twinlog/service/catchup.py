@@ -34,6 +34,8 @@ class CatchUp:
         """
         if self._next is None:
             self._next = asyncio.create_task(self._in_turn(), name="catch up")
+            # All who wait may give up meanwhile; then nobody is left to look at the error.
+            self._next.add_done_callback(lambda done: done.cancelled() or done.exception())
         # Whoever gives up waiting does not end it for the others.
         await asyncio.shield(self._next)
 
