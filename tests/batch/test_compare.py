@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from twinlog.batch import compare
 from twinlog.batch.compare import Difference, Differences, Kind, Pairing, Unmatched, differences, same_bytes, unmatched
 from twinlog.batch.records import Record, encode, rewritten
 from twinlog.batch.scan import Blank, Data
@@ -209,6 +210,47 @@ def test_equal_batches_are_not_decoded(raw_batch: Raw) -> None:
     assert differences([Data(broken)], [Data(other(broken))], first=0, last=9).total == 0
     with pytest.raises(CorruptBatch, match="t-3 holds a corrupt batch at offset 3"):
         differences([Data(broken)], [], first=0, last=9, where=TopicPartition("t", 3))
+
+
+def scattered(log: Log, sizes: list[int]) -> list[Data | Blank]:
+    """A log without holes as a scan, in batches of these sizes in turn; times in every batch begin elsewhere."""
+    items: list[Data | Blank] = []
+    offsets, turn = sorted(log), 0
+    while offsets:
+        size = sizes[turn % len(sizes)]
+        taken, offsets, turn = offsets[:size], offsets[size:], turn + 1
+        items.append(Data(encode([Record(at, 1000 + 7 * at, b"k", log[at]) for at in taken], codec=0)))
+    return items
+
+
+MANY = {at: b"value %d" % at for at in range(40)}
+
+
+@pytest.mark.parametrize("joined_side", ["destination", "source"])
+def test_batches_that_were_joined_are_not_decoded(monkeypatch: pytest.MonkeyPatch, joined_side: str) -> None:
+    """Several on one side are one on the other, in the same bytes once they are joined."""
+    small, large = scattered(MANY, [1, 3]), scattered(MANY, [8, 12])
+    sides = (small, large) if joined_side == "destination" else (large, small)
+    monkeypatch.setattr(compare, "decode", None)
+    assert unmatched(*sides, first=0, last=39) == Unmatched({}, {}, 40)
+    assert unmatched(*sides, first=5, last=30) == Unmatched({}, {}, 26)
+
+
+@given(
+    ours=st.lists(st.integers(1, 7), min_size=1, max_size=5),
+    theirs=st.lists(st.integers(1, 7), min_size=1, max_size=5),
+    changed=st.sets(st.integers(0, 39), max_size=3),
+    lost=st.integers(30, 40),
+)
+def test_differences_are_found_however_both_sides_are_batched(
+    ours: list[int], theirs: list[int], changed: set[int], lost: int
+) -> None:
+    """Each at its own offset, and nothing beside it."""
+    there = {at: b"another" if at in changed else value for at, value in MANY.items() if at < lost}
+    found = unmatched(scattered(MANY, ours), scattered(there, theirs), first=0, last=39)
+    assert sorted(found.source) == sorted(changed | set(range(lost, 40)))
+    assert sorted(found.destination) == sorted(at for at in changed if at < lost)
+    assert found.records == 40
 
 
 def test_same_bytes_ignores_what_rewriting_the_header_changes(raw_batch: Raw) -> None:

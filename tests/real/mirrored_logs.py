@@ -41,6 +41,11 @@ def stored(mirror: Mirror, topic: str, partition: int = 0, *, at_source: bool) -
     ]
 
 
+def compressed(batches: Sequence[Stored]) -> list[Stored]:
+    """Those that nobody may have joined on the way."""
+    return [batch for batch in batches if batch.codec]
+
+
 def all_batches(mirror: Mirror, topic: str, partition: int = 0, *, at_source: bool) -> list[Batch]:
     """Every batch of a log, read below the surface."""
     cluster = mirror.clusters[0 if at_source else 1]

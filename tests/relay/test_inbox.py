@@ -8,13 +8,14 @@ import pytest
 from twinlog.batch.records import Record, encode
 from twinlog.batch.scan import Aborted
 from twinlog.relay.budget import Budget
-from twinlog.relay.inbox import BATCH_EXTRA_BYTES, JOINED_BYTES, Inbox, tail_of
+from twinlog.relay.inbox import BATCH_EXTRA_BYTES, Inbox, tail_of
+from twinlog.relay.pieces import PIECE_BYTES
 from twinlog.relay.progress import Chunk, FetchRefused, Nudge
 
 
 def _large(first: int) -> bytes:
     """One record in a batch that is not joined with others."""
-    return bytes(encode([Record(first, 1_000_000, b"k", bytes(JOINED_BYTES), ())], codec=0).raw)
+    return bytes(encode([Record(first, 1_000_000, b"k", bytes(PIECE_BYTES // 4), ())], codec=0).raw)
 
 
 def _inbox(made: Any, position: int = 100) -> tuple[Inbox, Budget]:

@@ -218,6 +218,26 @@ async def test_holes_are_filled_and_those_at_the_end_wait(made: Any) -> None:
     run.task.cancel()
 
 
+async def test_nothing_is_joined_while_holes_are_filled(made: Any) -> None:
+    """What fills has to stay with the record that supersedes it, and which that is was judged batch by batch."""
+    run = Running(made)
+    run.pump.join_bytes = 100_000
+    run.pump.filling = Filling(106, roll_ms=1_000, newest_ms=-1, max_message_bytes=1_000_000)
+    await asyncio.sleep(0)
+    run.inbox.put(made.chunk(100, made.data(100), made.data(103)))
+    await run.plans(1)
+    run.inbox.put(made.chunk(106, made.data(106), made.data(109)))
+    first, second = await run.plans(2)
+    assert [[send.batch.first for send in step.sends] for step in data_of(first)] == [[100, 103]]
+    assert [[send.batch.first for send in step.sends] for step in data_of(second)] == [[106]]
+    run.task.cancel()
+
+
+def data_of(plan: Plan) -> list[DataStep]:
+    """The steps that write data."""
+    return [step for step in plan.steps if isinstance(step, DataStep)]
+
+
 async def test_what_was_held_back_is_read_again_in_the_next_round(made: Any) -> None:
     """A round that ends drops it, and the place from which the source is read on is the position."""
     run = Running(made)

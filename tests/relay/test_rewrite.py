@@ -3,9 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
+from twinlog.batch.records import decode
 from twinlog.batch.scan import Blank, batches
 from twinlog.batch.view import Batch
-from twinlog.relay.progress import BlankStep, DataStep, Forward
+from twinlog.relay.progress import BlankStep, DataStep, Forward, Plan
 from twinlog.relay.rewrite import rewrite
 
 NOW, GUARD = 1_100_000, 500_000
@@ -28,6 +29,29 @@ def test_consecutive_batches_are_one_step_with_running_sequences(made: Any) -> N
     assert [send.batch.first for send in step.sends] == [100, 103]
     assert all(batch.crc_ok() for batch in headers)
     assert (plan.after.position, plan.after.sequence) == (105, 45)
+
+
+def test_small_batches_go_out_as_one_but_never_over_a_blank(made: Any) -> None:
+    """Sequence and position move by all of its records; the source's epoch is the last one's."""
+    items = (*_items(made.data(100), made.data(103)), Blank(106, 106), *_items(made.data(107), made.data(110, 2)))
+    joining = rewrite(made.progress(), Forward(items, 112, 9), now_ms=NOW, guard_ms=GUARD, join_bytes=10_000)
+    apart = rewrite(made.progress(), Forward(items, 112, 9), now_ms=NOW, guard_ms=GUARD)
+    sends = [[(send.batch.first, send.batch.count) for send in step.sends] for step in data_steps(joining)]
+    assert sends == [[(100, 6)], [(107, 5)]]
+    assert [len(step.sends) for step in data_steps(apart)] == [2, 2]
+    assert (joining.after.position, joining.after.sequence) == (apart.after.position, apart.after.sequence) == (112, 5)
+    assert joining.after.source_epoch == 9
+    (send,) = data_steps(joining)[1].sends
+    batch = Batch(memoryview(send.batch.header + bytes(send.batch.body)))
+    assert batch.crc_ok()
+    assert [record[1:] for record in decode(batch)] == [
+        record[1:] for item in items[3:] if isinstance(item, Batch) for record in decode(item)
+    ]
+
+
+def data_steps(plan: Plan) -> list[DataStep]:
+    """Those of a plan that write data."""
+    return [step for step in plan.steps if isinstance(step, DataStep)]
 
 
 def test_blank_between_data_takes_the_next_epoch(made: Any) -> None:

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Final
 
 from twinlog.batch import layout
+from twinlog.batch.join import join
 from twinlog.batch.records import Record, decode
 from twinlog.batch.scan import Blank, Data
 from twinlog.batch.view import Batch, OldBatch
@@ -154,25 +155,61 @@ def unmatched(
 
     Equal batches are left out by their bytes, without decoding. Raises CorruptBatch as `differences` does.
     """
-    theirs = {item.batch.base_offset: item.batch for item in destination if isinstance(item, Data)}
-    ours: list[Batch | OldBatch] = []
-    equal = 0
-    for item in source:
-        if isinstance(item, Blank):
-            continue
-        batch = item.batch
-        twin = theirs.get(batch.base_offset)
-        if isinstance(batch, Batch) and isinstance(twin, Batch) and same_bytes(batch, twin):
-            del theirs[batch.base_offset]
-            equal += _count(batch, first, last)
-        else:
-            ours.append(batch)
-    in_source = _records(ours, first, last, where)
-    in_destination = _records(theirs.values(), first, last, where)
+    ours = [item.batch for item in source if isinstance(item, Data)]
+    theirs = [item.batch for item in destination if isinstance(item, Data)]
+    sides = _differing(ours, theirs)
+    in_source, in_destination = (_records(side, first, last, where) for side in sides[:2])
+    equal = sum(_count(batch, first, last) for batch in sides[2])
     records = equal + len(in_source)
     for offset in [offset for offset, record in in_source.items() if in_destination.get(offset) == record]:
         del in_source[offset], in_destination[offset]
     return Unmatched(in_source, in_destination, records)
+
+
+def _differing(
+    ours: Sequence[Batch | OldBatch], theirs: Sequence[Batch | OldBatch]
+) -> tuple[list[Batch | OldBatch], list[Batch | OldBatch], list[Batch]]:
+    """The batches of either side that the other does not have by their bytes, and those of ours that it has."""
+    left: list[Batch | OldBatch] = []
+    right: list[Batch | OldBatch] = []
+    equal: list[Batch] = []
+    at = there = 0
+    while at < len(ours) and there < len(theirs):
+        one, other = ours[at].base_offset, theirs[there].base_offset
+        alike = _alike(ours, at, theirs, there) if one == other else ([], [])
+        equal += alike[0]
+        at, there = at + len(alike[0]), there + len(alike[1])
+        if not alike[0] and one <= other:
+            left.append(ours[at])
+            at += 1
+        if not alike[0] and other <= one:
+            right.append(theirs[there])
+            there += 1
+    return [*left, *ours[at:]], [*right, *theirs[there:]], equal
+
+
+def _alike(
+    ours: Sequence[Batch | OldBatch], at: int, theirs: Sequence[Batch | OldBatch], there: int
+) -> tuple[list[Batch], list[Batch]]:
+    """What begins there and is the same by its bytes: a batch on either side, or one that holds several joined."""
+    one, other = ours[at], theirs[there]
+    last = max(one.last_offset, other.last_offset)
+    runs = _up_to(ours, at, last), _up_to(theirs, there, last)
+    left, right = (run[0] if len(run) == 1 else join(run) if run else None for run in runs)
+    return runs if left is not None and right is not None and same_bytes(left, right) else ([], [])
+
+
+def _up_to(batches: Sequence[Batch | OldBatch], at: int, last: int) -> list[Batch]:
+    """The batches from `at` on that end with offset `last`; none where one begins beyond, or is of another format."""
+    run: list[Batch] = []
+    for place in range(at, len(batches)):
+        batch = batches[place]
+        if not isinstance(batch, Batch) or batch.last_offset > last:
+            return []
+        run.append(batch)
+        if batch.last_offset == last:
+            return run
+    return []
 
 
 def _count(batch: Batch, first: int, last: int) -> int:

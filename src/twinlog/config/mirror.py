@@ -29,6 +29,9 @@ T = TypeVar("T")
 MAX_FETCH_BYTES = 67_108_864
 """64 MiB: with one oversized batch on top, an answer stays within what a connection accepts as a frame."""
 
+MAX_JOINED_BYTES = 1_048_576
+"""A request to the destination is closed at about this size."""
+
 _MIRROR_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 TOPIC_PROPERTIES_EXCLUDE = (
@@ -145,6 +148,14 @@ class MirrorConfig:
         "marker",
         "How offsets without a visible record are filled: by control records, which no consumer sees; they need ALTER "
         "or CLUSTER_ACTION on the destination cluster.",
+    )
+    batch_join_max_bytes: int = _key(
+        "mirror.batch.join.max.bytes",
+        whole(0, MAX_JOINED_BYTES),
+        "524288",
+        "Up to which size, and never above the topic's max.message.bytes, neighbouring batches that hold few records "
+        "each and are not compressed are joined into one, with the same records at the same offsets; 0: every batch is "
+        "written as the source has it.",
     )
     support_unclean_leader_election: Patterns = _key(
         "mirror.support.unclean.leader.election",

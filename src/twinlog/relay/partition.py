@@ -347,7 +347,8 @@ class PartitionRelay:
         """Pump, through any trouble that is only the source's, until something else ends it."""
         stream = await self._bind(progress.position)
         claim = self.claim
-        pump = self._pump = Pump(self._destination, stream, progress, claim.terms, claim.guard_ms)
+        join_bytes = min(self._source.join_bytes, claim.max_message_bytes)
+        pump = self._pump = Pump(self._destination, stream, progress, claim.terms, claim.guard_ms, join_bytes)
         pump.filling = self._filling
         finishing = asyncio.create_task(self._copy.finish(self._confirmed_progress), name=f"first copy {self.where}")
         failures = 0

@@ -12,7 +12,7 @@ from typing import Final
 from twinlog.relay.progress import Chunk
 
 # A piece is closed once it has grown to either. Its last batch is never cut.
-PIECE_BYTES: Final = 262_144
+PIECE_BYTES: Final = 524_288
 PIECE_BATCHES: Final = 256
 # As much of a batch as tells where it ends; older formats have less.
 _HEAD_BYTES: Final = 27

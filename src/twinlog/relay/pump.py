@@ -37,13 +37,17 @@ class UnderWay(NamedTuple):
 
 @dataclass(slots=True)
 class Pump:
-    """One partition's pump. `progress` is where it stands, also after an error has ended it."""
+    """One partition's pump. `progress` is where it stands, also after an error has ended it.
+
+    `guard_ms` and `join_bytes` are for `rewrite`.
+    """
 
     destination: Destination
     stream: Stream
     progress: Progress
     terms: Terms
     guard_ms: int
+    join_bytes: int = 0
     appending: bool = False
     filling: Filling | None = None
     _under_way: deque[UnderWay] = field(default_factory=deque)
@@ -115,7 +119,7 @@ class Pump:
             self.appending = True
             if blanks:
                 await self._keep_spare(blanks)
-            self._send(rewrite(self._planned, part, now_ms=_now_ms(), guard_ms=self.guard_ms))
+            self._send(self._plan(part))
             if blanks:
                 await self._land_all()
                 if inbox.nudged or (rest is not None and self.progress.position != _first(rest)):
@@ -125,6 +129,13 @@ class Pump:
         # Two turns of the loop, in which the first requests go out: brokers work on them while the next plan is made.
         await asyncio.sleep(0)
         await asyncio.sleep(0)
+
+    def _plan(self, part: Forward) -> Plan:
+        planned = self._planned
+        # What fills holes stays in the batches that it was put into.
+        fills = self.filling is not None and not self.filling.over(planned.position)
+        join_bytes = 0 if fills else self.join_bytes
+        return rewrite(planned, part, now_ms=_now_ms(), guard_ms=self.guard_ms, join_bytes=join_bytes)
 
     def _send(self, plan: Plan) -> None:
         if not plan.steps and self._under_way:

@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from twinlog.batch.edit import next_sequence, stamped
+from twinlog.batch.join import joined
 from twinlog.batch.scan import Blank
 from twinlog.batch.view import Batch
 from twinlog.relay.progress import BlankStep, DataStep, Forward, Plan, Progress, Send, Step
 
 
-def rewrite(progress: Progress, verdict: Forward, *, now_ms: int, guard_ms: int) -> Plan:
-    """Plan what to write for `verdict`.
+def rewrite(progress: Progress, verdict: Forward, *, now_ms: int, guard_ms: int, join_bytes: int = 0) -> Plan:
+    """Plan what to write for `verdict`; small batches are joined up to `join_bytes` (`batch.join`), 0: never.
 
     `guard_ms` is for how long after a batch's timestamp the destination surely remembers its producer. A batch behind
     an older one waits until that one is confirmed, since the broker may accept any sequence by then
@@ -23,14 +24,14 @@ def rewrite(progress: Progress, verdict: Forward, *, now_ms: int, guard_ms: int)
         if not isinstance(item, Blank):
             run.append(item)
             continue
-        progress = _data(steps, progress, run, now_ms - guard_ms, before_blanks=True)
+        progress = _data(steps, progress, joined(run, join_bytes), now_ms - guard_ms, before_blanks=True)
         run.clear()
         if progress.worn_out:
             # The rest is read again, under a fresh producer id.
             break
         step, progress = _blanks(progress, item, now_ms)
         steps.append(step)
-    progress = _data(steps, progress, run, now_ms - guard_ms, before_blanks=False)
+    progress = _data(steps, progress, joined(run, join_bytes), now_ms - guard_ms, before_blanks=False)
     if progress.position == verdict.next_offset:
         progress = replace(progress, source_epoch=verdict.source_epoch)
     return Plan(tuple(steps), progress)

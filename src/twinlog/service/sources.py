@@ -107,7 +107,8 @@ class Sources:
             fetchers=config.num_replica_fetchers,
             receive_buffer_bytes=config.socket_receive_buffer_bytes,
         )
-        return Source(cluster, mirror=mirror.mirror, settings=fetch, budget=self._budget)
+        join_bytes = config.batch_join_max_bytes
+        return Source(cluster, mirror=mirror.mirror, settings=fetch, budget=self._budget, join_bytes=join_bytes)
 
     @property
     def connected(self) -> Mapping[str, Source]:
