@@ -4,10 +4,12 @@ import asyncio
 import time
 import weakref
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from twinlog.batch.records import Record, encode
 from twinlog.batch.scan import Blank
 from twinlog.errors import TakeOverAnew
 from twinlog.relay.budget import Budget
@@ -16,6 +18,7 @@ from twinlog.relay.filling import Filling
 from twinlog.relay.inbox import Inbox
 from twinlog.relay.progress import Accepted, Answer, BlankStep, DataStep, Forward, Nudge, Plan, Unknown
 from twinlog.relay.pump import PLANS_UNDER_WAY, RUNS_AT_ONCE, Pump, parted
+from twinlog.relay.stream import TURN_BYTES, Gate
 
 
 class FakeDestination:
@@ -52,7 +55,8 @@ class Running:
         self.inbox = Inbox(made.where, 100, budget=Budget(1_000_000).share())
         now_ms = time.time_ns() // 1_000_000
         known = made.progress(100, last_timestamp_ms=now_ms, **progress)
-        self.pump = Pump(cast("Any", self.destination), cast("Any", None), known, Terms(), guard_ms=60_000)
+        self.stream = SimpleNamespace(gate=None)
+        self.pump = Pump(cast("Any", self.destination), cast("Any", self.stream), known, Terms(), guard_ms=60_000)
         self.task = asyncio.create_task(self.pump.run(self.inbox))
 
     async def plans(self, count: int) -> list[Plan]:
@@ -230,6 +234,26 @@ async def test_nothing_is_joined_while_holes_are_filled(made: Any) -> None:
     first, second = await run.plans(2)
     assert [[send.batch.first for send in step.sends] for step in data_of(first)] == [[100, 103]]
     assert [[send.batch.first for send in step.sends] for step in data_of(second)] == [[106]]
+    run.task.cancel()
+
+
+async def test_little_is_joined_where_a_rate_is_to_be_kept(made: Any) -> None:
+    """Else each partition's turn would be as long as a large batch takes at that rate."""
+    run, held = Running(made), True
+    throttle = SimpleNamespace(holds=lambda where: held and where == made.where)
+    run.stream.gate = Gate(cast("Any", throttle), made.where, asyncio.Event())
+    run.pump.join_bytes = 10 * TURN_BYTES
+    value = bytes(TURN_BYTES // 10)
+    many = [encode([Record(at, 1_000_000, None, value, ())], codec=0).raw for at in range(100, 140)]
+    run.inbox.put(made.chunk(100, *map(bytes, many[:20])))
+    first = (await run.plans(1))[0]
+    held = False
+    run.inbox.put(made.chunk(120, *map(bytes, many[20:])))
+    second = (await run.plans(2))[1]
+    sizes = [[send.batch.size for step in data_of(plan) for send in step.sends] for plan in (first, second)]
+    assert len(sizes[0]) == 3
+    assert max(sizes[0]) <= TURN_BYTES
+    assert len(sizes[1]) == 1
     run.task.cancel()
 
 

@@ -131,11 +131,12 @@ class Pump:
         await asyncio.sleep(0)
 
     def _plan(self, part: Forward) -> Plan:
-        planned = self._planned
-        # What fills holes stays in the batches that it was put into.
-        fills = self.filling is not None and not self.filling.over(planned.position)
-        join_bytes = 0 if fills else self.join_bytes
-        return rewrite(planned, part, now_ms=_now_ms(), guard_ms=self.guard_ms, join_bytes=join_bytes)
+        join_bytes, gate = self.join_bytes, self.stream.gate
+        if self.filling is not None and not self.filling.over(self._planned.position):
+            join_bytes = 0  # what fills holes stays in the batches that it was put into
+        elif gate is not None:
+            join_bytes = gate.joins(join_bytes)
+        return rewrite(self._planned, part, now_ms=_now_ms(), guard_ms=self.guard_ms, join_bytes=join_bytes)
 
     def _send(self, plan: Plan) -> None:
         if not plan.steps and self._under_way:

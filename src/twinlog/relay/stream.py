@@ -13,6 +13,9 @@ from twinlog.relay.progress import Progress, Send
 from twinlog.relay.window import Window
 from twinlog.wire.metadata import Leader
 
+# What a partition sends in one turn where a rate is to be kept, unless a batch is larger by itself.
+TURN_BYTES = 65_536
+
 
 class Route(NamedTuple):
     """How one stream's writes reach its leader: its line into data lane `data`, and marker lane `markers`."""
@@ -43,6 +46,10 @@ class Gate(NamedTuple):
     def parts(self, sends: tuple[Send, ...]) -> tuple[tuple[Send, ...], ...]:
         """What may be sent at once: batch by batch where a rate is to be kept."""
         return tuple((send,) for send in sends) if self.throttle.holds(self.where) else (sends,)
+
+    def joins(self, most_bytes: int) -> int:
+        """Up to which size batches may be joined: a large one would be a long turn for all who wait for theirs."""
+        return min(most_bytes, TURN_BYTES) if self.throttle.holds(self.where) else most_bytes
 
     async def passed(self, sends: tuple[Send, ...]) -> None:
         """Return once they may be sent."""
