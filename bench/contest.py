@@ -26,7 +26,7 @@ SETTINGS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
     "tuned": (TUNED, mm2.TUNED),
 }
 TIMEOUT_S: Final = 180.0
-# Rounds that do not count: so many at most, while somebody gets faster by a tenth.
+# Rounds that do not count, at most; fewer once no tool beats its best by so much.
 WARM_ROUNDS: Final = 5
 WARM_GAIN: Final = 1.1
 LATENCY_RATE: Final = 1000
