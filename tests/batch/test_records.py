@@ -16,8 +16,7 @@ from twinlog.batch.codecs import compress
 from twinlog.batch.edit import stamped
 from twinlog.batch.records import Record, decode, encode, rewritten
 from twinlog.batch.scan import batches
-from twinlog.batch.section import zigzag
-from twinlog.batch.view import Batch
+from twinlog.batch.view import Batch, zigzag
 from twinlog.errors import CorruptBatch
 from twinlog.names import TopicPartition
 

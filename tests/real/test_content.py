@@ -47,7 +47,7 @@ def test_everything_at_once_in_three_partitions(mirror: Mirror, topic: str) -> N
     assert mirrored(mirror, topic) == load.acknowledged
 
 
-def test_batches_of_every_producer_and_codec_keep_their_bytes(mirror: Mirror, topic: str) -> None:
+def test_compressed_batches_of_every_producer_keep_their_bytes(mirror: Mirror, topic: str) -> None:
     """Plain, idempotent and transactional producers of each codec: compressed batches are the same bytes."""
     mirror.create(topic)
     load = Load(mirror.source, topic, random.Random(2))

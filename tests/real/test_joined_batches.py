@@ -8,6 +8,7 @@ import pytest
 from tests.real.mirrored_logs import numbered, stored, write, write_transaction
 from tests.real.mirroring import Mirror
 
+from twinlog.batch.layout import HEADER_SIZE
 from twinlog.testing.checker import assert_identical
 from twinlog.testing.kafka import LocalKafka
 from twinlog.testing.load import Load
@@ -45,27 +46,33 @@ def test_small_batches_become_fewer(mirror: Mirror, topic: str, age_days: int) -
 @pytest.mark.parametrize(
     ("configs", "limits", "largest"),
     [
-        ({"mirror.batch.join.max.bytes": "0"}, {}, 0),
         ({"mirror.batch.join.max.bytes": "5000"}, {}, 5_000),
         ({}, {"max.message.bytes": "20000"}, 20_000),
     ],
-    ids=["never", "up to a size", "up to the topic's limit"],
+    ids=["by the mirror", "by the topic"],
 )
 def test_none_is_larger_than_it_may_be(
     mirror: Mirror, topic: str, configs: Mapping[str, str], limits: Mapping[str, str], largest: int
 ) -> None:
-    """By the mirror's config, where 0 leaves each batch as it is, and by the destination topic's own limit."""
+    """By the mirror's config, and by the destination topic's own limit."""
     with Mirror(mirror.source, mirror.destination, configs=configs, workers=0) as bound:
         bound.create(topic, at_destination=limits)
         write(bound.source, topic, numbered(300, value_bytes=700), **SINGLY)
         at_source, at_destination = mirrored(bound, topic)
-        found = stored(bound, topic, at_source=False)
         assert at_source == 300
-        if not largest:
-            assert found == stored(bound, topic, at_source=True)
-            return
         assert 300 * 700 // largest <= at_destination < 100
-        assert max(len(batch.body) for batch in found) <= largest - 61
+        sizes = [len(batch.body) + HEADER_SIZE for batch in stored(bound, topic, at_source=False)]
+        assert max(sizes) <= largest
+
+
+def test_nothing_is_joined_where_that_is_switched_off(mirror: Mirror, topic: str) -> None:
+    """Each batch has the source's bytes."""
+    configs = {"mirror.batch.join.max.bytes": "0"}
+    with Mirror(mirror.source, mirror.destination, configs=configs, workers=0) as plain:
+        plain.create(topic)
+        write(plain.source, topic, numbered(100), **SINGLY)
+        assert mirrored(plain, topic) == (100, 100)
+        assert stored(plain, topic, at_source=False) == stored(plain, topic, at_source=True)
 
 
 def test_transactions_and_what_lies_between_them(mirror: Mirror, topic: str) -> None:

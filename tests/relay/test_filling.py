@@ -11,8 +11,8 @@ from twinlog.batch.codecs import decompress
 from twinlog.batch.fill import is_filling
 from twinlog.batch.records import Record, decode, encode
 from twinlog.batch.scan import Blank, Data
-from twinlog.batch.section import frame_of, framed_at, packed, zigzag
-from twinlog.batch.view import Batch
+from twinlog.batch.section import frame_of, framed_at, packed
+from twinlog.batch.view import Batch, zigzag
 from twinlog.names import TopicPartition
 from twinlog.relay.decide import sendable
 from twinlog.relay.filling import MARGIN_MS, MAX_HOLE, Filling

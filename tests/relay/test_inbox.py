@@ -14,7 +14,7 @@ from twinlog.relay.progress import Chunk, FetchRefused, Nudge
 
 
 def _large(first: int) -> bytes:
-    """One record in a batch that is not joined with others."""
+    """One record in a batch of which four make a piece."""
     return bytes(encode([Record(first, 1_000_000, b"k", bytes(PIECE_BYTES // 4), ())], codec=0).raw)
 
 

@@ -223,7 +223,7 @@ async def test_holes_are_filled_and_those_at_the_end_wait(made: Any) -> None:
 
 
 async def test_nothing_is_joined_while_holes_are_filled(made: Any) -> None:
-    """What fills has to stay with the record that supersedes it, and which that is was judged batch by batch."""
+    """Behind the last of them small batches are joined again."""
     run = Running(made)
     run.pump.join_bytes = 100_000
     run.pump.filling = Filling(106, roll_ms=1_000, newest_ms=-1, max_message_bytes=1_000_000)

@@ -132,7 +132,7 @@ async def test_what_a_dead_broker_never_said_is_asked_again(monkeypatch: pytest.
 
 
 async def test_a_right_that_is_granted_helps_at_the_next_try(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that lacks is asked for each time, one that is there only now and then."""
+    """A missing right is asked for at every try, a present one is remembered for a while."""
     asked: list[bool] = []
 
     async def rights(_cluster: Any) -> frozenset[int]:

@@ -6,7 +6,7 @@ from typing import Final
 from twinlog.batch import layout
 from twinlog.batch.codecs import compress
 from twinlog.batch.edit import Outgoing, sealed
-from twinlog.batch.section import zigzag
+from twinlog.batch.view import zigzag
 
 MAX_FILLER: Final = 1_000_000
 """Records a batch: 0.76 MB with zstd, below the 1 MB that a stock topic takes.

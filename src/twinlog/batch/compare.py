@@ -1,8 +1,8 @@
 """Compare what readers see in two logs, offset by offset, and name each difference.
 
-A fast look at whole batches first; records are decoded only where bytes differ. Blanks are not compared: a control
-record, a filler and a hole are all the same to a reader. A record that compaction has removed on one side only is
-reported as well; whether that is allowed is for the caller to decide.
+A fast look at whole batches first, or at several joined as one; records are decoded only where bytes differ. Blanks are
+not compared: a control record, a filler and a hole are all the same to a reader. A record that compaction has removed
+on one side only is reported as well; whether that is allowed is for the caller to decide.
 """
 
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Final
 
 from twinlog.batch import layout
-from twinlog.batch.join import join
+from twinlog.batch.join import as_one
 from twinlog.batch.records import Record, decode
 from twinlog.batch.scan import Blank, Data
 from twinlog.batch.view import Batch, OldBatch
@@ -157,9 +157,9 @@ def unmatched(
     """
     ours = [item.batch for item in source if isinstance(item, Data)]
     theirs = [item.batch for item in destination if isinstance(item, Data)]
-    sides = _differing(ours, theirs)
-    in_source, in_destination = (_records(side, first, last, where) for side in sides[:2])
-    equal = sum(_count(batch, first, last) for batch in sides[2])
+    left, right, alike = _differing(ours, theirs)
+    in_source, in_destination = _records(left, first, last, where), _records(right, first, last, where)
+    equal = sum(_count(batch, first, last) for batch in alike)
     records = equal + len(in_source)
     for offset in [offset for offset, record in in_source.items() if in_destination.get(offset) == record]:
         del in_source[offset], in_destination[offset]
@@ -176,13 +176,15 @@ def _differing(
     at = there = 0
     while at < len(ours) and there < len(theirs):
         one, other = ours[at].base_offset, theirs[there].base_offset
-        alike = _alike(ours, at, theirs, there) if one == other else ([], [])
-        equal += alike[0]
-        at, there = at + len(alike[0]), there + len(alike[1])
-        if not alike[0] and one <= other:
+        here, twins = _alike(ours, at, theirs, there) if one == other else ([], [])
+        if here:
+            equal += here
+            at, there = at + len(here), there + len(twins)
+            continue
+        if one <= other:
             left.append(ours[at])
             at += 1
-        if not alike[0] and other <= one:
+        if other <= one:
             right.append(theirs[there])
             there += 1
     return [*left, *ours[at:]], [*right, *theirs[there:]], equal
@@ -194,9 +196,14 @@ def _alike(
     """What begins there and is the same by its bytes: a batch on either side, or one that holds several joined."""
     one, other = ours[at], theirs[there]
     last = max(one.last_offset, other.last_offset)
-    runs = _up_to(ours, at, last), _up_to(theirs, there, last)
-    left, right = (run[0] if len(run) == 1 else join(run) if run else None for run in runs)
-    return runs if left is not None and right is not None and same_bytes(left, right) else ([], [])
+    here, twins = _up_to(ours, at, last), _up_to(theirs, there, last)
+    left, right = _whole(here), _whole(twins)
+    return (here, twins) if left is not None and right is not None and same_bytes(left, right) else ([], [])
+
+
+def _whole(run: Sequence[Batch]) -> Batch | None:
+    """The run as one batch; None where it is empty or cannot be one."""
+    return run[0] if len(run) == 1 else as_one(run) if run else None
 
 
 def _up_to(batches: Sequence[Batch | OldBatch], at: int, last: int) -> list[Batch]:

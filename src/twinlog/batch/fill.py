@@ -12,8 +12,8 @@ from typing import Final
 from twinlog.batch import layout
 from twinlog.batch.codecs import decompress
 from twinlog.batch.records import Frame, Record, decode
-from twinlog.batch.section import framed_at, packed, zigzag
-from twinlog.batch.view import Batch, OldBatch, varint
+from twinlog.batch.section import framed_at, packed
+from twinlog.batch.view import Batch, OldBatch, varint, zigzag
 
 HEADER_NAME: Final = b"twinlog-blank"
 """The name of the one header that a filling record has; its value is null."""

@@ -4,23 +4,24 @@ A broker's work, and each of its followers', is by the batch more than by the by
 under way at most; so small batches cost throughput, the more so with several replicas. Joining costs some time for each
 record, since its deltas are written anew; keys, values and headers are carried as bytes. So it is done where batches
 hold few records each and are not compressed, as producers without `linger.ms` make them.
+
+Rule: `org.apache.kafka.common.record.DefaultRecord` (KIP-98): a record's time and offset are written as deltas.
 """
 
 from collections.abc import Sequence
 from typing import Final
 
 from twinlog.batch import layout
-from twinlog.batch.section import zigzag
-from twinlog.batch.view import Batch, varint
+from twinlog.batch.view import Batch, varint, zigzag
 
 MOST_RECORDS: Final = 40
-"""Of a batch that is worth joining: a batch by itself costs the worker about as much as so many records (measured)."""
+"""Of a batch that is worth joining: so many take as long as a batch by itself (docs/internals.md has the figures)."""
 
 MOST_BYTES: Final = 65_536
 """Of such a batch: larger ones cost brokers little as they are."""
 
 MOST_GROWTH: Final = 5
-"""Bytes by which a record grows at most, but for times far apart: its deltas are from an earlier record now."""
+"""Bytes by which a record's length and two deltas grow together, unless its time is far from the first batch's."""
 
 _WRITTEN: Final = tuple(zigzag(number) for number in range(8_192))
 """Numbers as records spell them; most deltas and lengths are among these."""
@@ -30,7 +31,7 @@ _APART: Final = layout.CODEC_MASK | layout.LOG_APPEND_TIME_BIT | layout.CONTROL_
 
 
 def joined(run: Sequence[Batch], most_bytes: int) -> Sequence[Batch]:
-    """The same records in the same order in as few batches of at most `most_bytes` as is worth it; 0: `run` itself.
+    """Return the same records in order, small neighbours joined into batches of at most `most_bytes` bytes (0: none).
 
     What has to stay a batch of its own does: large, compressed, or of many records. A batch that was made here has no
     checksum: it is to be stamped (`edit.stamped`).
@@ -55,11 +56,12 @@ def joined(run: Sequence[Batch], most_bytes: int) -> Sequence[Batch]:
 
 
 def _together(group: list[Batch], most_bytes: int) -> list[Batch]:
-    whole = join(group) if len(group) > 1 else None
+    """The group as one batch; as it is where times so far apart made that larger than `most_bytes`."""
+    whole = as_one(group) if len(group) > 1 else None
     return group if whole is None or whole.size > most_bytes else [whole]
 
 
-def join(run: Sequence[Batch]) -> Batch | None:
+def as_one(run: Sequence[Batch]) -> Batch | None:
     """One batch with the records of all in `run`, without a checksum; None where they cannot be one.
 
     They can where each begins at the offset behind the one before, none has a hole, a codec or times of its broker, and
@@ -117,9 +119,10 @@ def _carry_over(parts: list[bytes], batch: Batch, later_ms: int, behind: int) ->
             time = time >> 1 ^ -(time & 1)
         else:
             time, at = varint(section, at - 1, longest=10)
-        if not section.startswith(written[delta], at):
+        spelt = written[delta] if delta < most else zigzag(delta)
+        if not section.startswith(spelt, at):
             raise ValueError("an offset is out of order")
-        at += len(written[delta])
+        at += len(spelt)
         if at > end:
             raise ValueError("a record is too short")
         time += later_ms

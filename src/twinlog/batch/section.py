@@ -10,13 +10,10 @@ from typing import Final, NamedTuple
 from twinlog.batch import layout
 from twinlog.batch.codecs import Malformed, compress, decompress
 from twinlog.batch.edit import sealed
-from twinlog.batch.view import Batch, varint
+from twinlog.batch.view import Batch, signed, varint, zigzag
 
 _MIN_RECORD: Final = 7
 """Bytes of the smallest record: length, attributes, two deltas, no key, no value, no headers."""
-
-_TWO_64: Final = 1 << 64
-_TWO_63: Final = 1 << 63
 
 
 class Record(NamedTuple):
@@ -73,7 +70,7 @@ def _frame(section: bytes, at: int, batch: Batch) -> tuple[int, Frame, int]:
     delta, at = varint(section, at)
     if at > end:
         raise Malformed(f"a record of {length} bytes is too short")
-    timestamp = batch.max_timestamp if batch.log_append_time else _signed(batch.base_timestamp + time_delta)
+    timestamp = batch.max_timestamp if batch.log_append_time else signed(batch.base_timestamp + time_delta)
     return delta, Frame(batch.base_offset + delta, timestamp, attributes, section[at:end]), end
 
 
@@ -154,22 +151,3 @@ def framed_at(frame: Frame, time_delta: bytes, offset_delta: bytes) -> bytes:
     """Write a record with its deltas, which are given as they are written."""
     length = zigzag(1 + len(time_delta) + len(offset_delta) + len(frame.tail))
     return b"".join((length, frame.attributes.to_bytes(1, "big"), time_delta, offset_delta, frame.tail))
-
-
-def zigzag(number: int) -> bytes:
-    """Write a signed number of at most 64 bits, wrapping as Java's `long` does (`ByteUtils.writeVarlong`)."""
-    number = _signed(number)
-    rest = number << 1 ^ number >> 63
-    if rest < 0x80:
-        return rest.to_bytes(1, "big")
-    out = bytearray()
-    while rest >= 0x80:
-        out.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    out.append(rest)
-    return bytes(out)
-
-
-def _signed(number: int) -> int:
-    """Wrap to 64 bits, as sums of Java's `long` do."""
-    return (number + _TWO_63) % _TWO_64 - _TWO_63

@@ -1,13 +1,16 @@
 """One batch as a view over bytes: header fields by name, the records untouched."""
 
 import struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from zlib import crc32
 
 from crc32c import crc32c
 
 from twinlog.batch import layout
 from twinlog.errors import CorruptBatch
+
+_TWO_64: Final = 1 << 64
+_TWO_63: Final = 1 << 63
 
 
 class Marker(NamedTuple):
@@ -268,3 +271,22 @@ def varint(data: bytes | memoryview, at: int, *, longest: int = 5) -> tuple[int,
             raise ValueError(f"a number is longer than {longest} bytes")
     value |= byte << shift
     return value >> 1 ^ -(value & 1), at + 1
+
+
+def zigzag(number: int) -> bytes:
+    """Write a signed number of at most 64 bits, wrapping as Java's `long` does (`ByteUtils.writeVarlong`)."""
+    number = signed(number)
+    rest = number << 1 ^ number >> 63
+    if rest < 0x80:
+        return rest.to_bytes(1, "big")
+    out = bytearray()
+    while rest >= 0x80:
+        out.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    out.append(rest)
+    return bytes(out)
+
+
+def signed(number: int) -> int:
+    """Wrap to 64 bits, as sums of Java's `long` do."""
+    return (number + _TWO_63) % _TWO_64 - _TWO_63

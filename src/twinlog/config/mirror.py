@@ -29,8 +29,8 @@ T = TypeVar("T")
 MAX_FETCH_BYTES = 67_108_864
 """64 MiB: with one oversized batch on top, an answer stays within what a connection accepts as a frame."""
 
-MAX_JOINED_BYTES = 1_048_576
-"""A request to the destination is closed at about this size."""
+MAX_JOINED_BYTES = 524_288
+"""As much as a piece of an answer holds (`relay.pieces`): no more comes together."""
 
 _MIRROR_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
@@ -153,9 +153,9 @@ class MirrorConfig:
         "mirror.batch.join.max.bytes",
         whole(0, MAX_JOINED_BYTES),
         "524288",
-        "Up to which size, and never above the topic's max.message.bytes, neighbouring batches that hold few records "
-        "each and are not compressed are joined into one, with the same records at the same offsets; 0: every batch is "
-        "written as the source has it.",
+        "Up to which size, and never above the topic's max.message.bytes, neighbouring batches without compression, of "
+        "at most 40 records and 64 KB each, are joined into one, with the same records at the same offsets; 0: every "
+        "batch is written as the source has it.",
     )
     support_unclean_leader_election: Patterns = _key(
         "mirror.support.unclean.leader.election",

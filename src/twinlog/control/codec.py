@@ -188,7 +188,7 @@ def _read_configs(value: object) -> dict[str, str]:
 
 
 def _write_figures(figures: tuple[Figure, ...]) -> list[Figure]:
-    return list(figures)
+    return list(figures)  # JSON writes each as an array
 
 
 def _read_figures(value: object) -> tuple[Figure, ...]:

@@ -29,7 +29,7 @@ V = TypeVar("V")
 
 
 class Published(NamedTuple):
-    """A partition's figure with who published it and when (wall clock of that worker)."""
+    """A partition's figure with who published it and when (wall clock of that worker); a tuple for the same reason."""
 
     figure: Figure
     worker: str

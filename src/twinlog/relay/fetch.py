@@ -312,12 +312,8 @@ def _spread(where: TopicPartition, fetchers: int) -> int:
 class Source:
     """All fetchers of one mirror in this worker."""
 
-    def __init__(
-        self, cluster: Cluster, *, mirror: str, settings: FetchSettings, budget: Budget, join_bytes: int = 0
-    ) -> None:
+    def __init__(self, cluster: Cluster, *, mirror: str, settings: FetchSettings, budget: Budget) -> None:
         self.cluster = cluster
-        # Up to which size what comes from here may be joined.
-        self.join_bytes = join_bytes
         self.lookups = Lookups(cluster)
         self.settings = settings
         self._mirror = mirror

@@ -81,7 +81,7 @@ class Claim:
     `settle` is false only where the former owner gave the partition up in order. `guard_ms` is for how long the
     destination surely remembers a producer, `apart_s` how far apart two looks are that shall agree on a deletion.
     `start_offset` is where a first copy begins; -1: at the source's beginning. Up to `shared_until` what a first
-    takeover finds is recorded to be the source's.
+    takeover finds is recorded to be the source's. Small batches are joined up to `join_bytes`; 0: none.
     """
 
     where: TopicPartition
@@ -97,6 +97,7 @@ class Claim:
     apart_s: float = 1.0
     start_offset: int = -1
     shared_until: int = -1
+    join_bytes: int = 0
 
 
 class PartitionRelay:
@@ -347,8 +348,7 @@ class PartitionRelay:
         """Pump, through any trouble that is only the source's, until something else ends it."""
         stream = await self._bind(progress.position)
         claim = self.claim
-        join_bytes = min(self._source.join_bytes, claim.max_message_bytes)
-        pump = self._pump = Pump(self._destination, stream, progress, claim.terms, claim.guard_ms, join_bytes)
+        pump = self._pump = Pump(self._destination, stream, progress, claim.terms, claim.guard_ms, claim.join_bytes)
         pump.filling = self._filling
         finishing = asyncio.create_task(self._copy.finish(self._confirmed_progress), name=f"first copy {self.where}")
         failures = 0

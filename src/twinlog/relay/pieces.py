@@ -11,7 +11,8 @@ from typing import Final
 
 from twinlog.relay.progress import Chunk
 
-# A piece is closed once it has grown to either. Its last batch is never cut.
+# A piece is closed once it has grown to either. Its last batch is never cut. Small batches are joined within a piece,
+# so the former is also what `mirror.batch.join.max.bytes` is by default, and at most.
 PIECE_BYTES: Final = 524_288
 PIECE_BATCHES: Final = 256
 # As much of a batch as tells where it ends; older formats have less.

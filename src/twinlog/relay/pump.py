@@ -133,7 +133,7 @@ class Pump:
     def _plan(self, part: Forward) -> Plan:
         join_bytes, gate = self.join_bytes, self.stream.gate
         if self.filling is not None and not self.filling.over(self._planned.position):
-            join_bytes = 0  # what fills holes stays in the batches that it was put into
+            join_bytes = 0  # how what fills holes goes again was shown for the batches that `filling` makes
         elif gate is not None:
             join_bytes = gate.joins(join_bytes)
         return rewrite(self._planned, part, now_ms=_now_ms(), guard_ms=self.guard_ms, join_bytes=join_bytes)

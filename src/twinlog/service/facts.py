@@ -49,7 +49,7 @@ class FactFinder:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        # A right that is granted helps at the next try.
+        # Not kept while it is missing, so that granting it helps at the next try.
         self._rights = Gathered(self._may_blank, keep=bool)
         self._guard = Gathered(self._guard_ms, keep=bool)
         self._topics = Gathered(self._of_topics)

@@ -107,8 +107,7 @@ class Sources:
             fetchers=config.num_replica_fetchers,
             receive_buffer_bytes=config.socket_receive_buffer_bytes,
         )
-        join_bytes = config.batch_join_max_bytes
-        return Source(cluster, mirror=mirror.mirror, settings=fetch, budget=self._budget, join_bytes=join_bytes)
+        return Source(cluster, mirror=mirror.mirror, settings=fetch, budget=self._budget)
 
     @property
     def connected(self) -> Mapping[str, Source]:

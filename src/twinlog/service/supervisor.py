@@ -250,6 +250,7 @@ class Supervisor:
             apart_s=self._apart_s(),
             start_offset=topic.start_offset(self.partition),
             shared_until=topic.shared_until(self.partition),
+            join_bytes=min(self.ledger.mirror_config().batch_join_max_bytes, facts.max_message_bytes),
         )
 
     def _ids(self, topic: TopicRecord, source: Source) -> TopicIds:

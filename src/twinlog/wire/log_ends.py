@@ -151,7 +151,7 @@ class LogEnds:
         return connection.submit_frame(LIST_OFFSETS, version, (body,), partial(self._read, node))
 
     def _read(self, node: int, body: memoryview) -> Ends:
-        """Partitions at rest are told of in the same bytes again and again."""
+        """Decode an answer, or return the last one's ends where it is the same bytes; nobody may change them."""
         answer = bytes(body)
         before, ends = self._answers.get(node, (b"", {}))
         if answer != before:

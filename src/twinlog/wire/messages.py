@@ -30,8 +30,9 @@ Decoder: TypeAlias = Callable[[memoryview], Any]
 
 METADATA: Final = 3
 API_VERSIONS: Final = 18
-# Of each connection's answers to Metadata so many are remembered, those of about a thousand partitions at most.
+# Answers to Metadata kept for each connection: the sweep and each refresh ask it in turn.
 REMEMBERED: Final = 2
+# Larger ones are not kept; this is about a thousand partitions.
 REMEMBERED_BYTES: Final = 65_536
 _API_NAMES: Final[dict[int, str]] = {int(key): key.name for key in ApiKey}
 _MODULES: Final = (

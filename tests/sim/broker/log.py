@@ -18,8 +18,7 @@ from tests.sim.broker.validate import checked
 from twinlog.batch import layout
 from twinlog.batch.edit import sealed
 from twinlog.batch.scan import Aborted
-from twinlog.batch.section import zigzag
-from twinlog.batch.view import Batch
+from twinlog.batch.view import Batch, zigzag
 from twinlog.wire import codes
 
 _PLACE: Final = Struct(">qii")  # base offset, length, leader epoch: outside of what the checksum covers
