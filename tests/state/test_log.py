@@ -136,6 +136,16 @@ async def test_codes_of_a_load(topic: FakeTopic, log: StateLog, code: int, expec
         await log.load()
 
 
+async def test_an_empty_state_that_may_not_be_read_is_not_taken_for_an_empty_one(
+    topic: FakeTopic, log: StateLog
+) -> None:
+    """Where nothing is, the ends do not tell whether one may read."""
+    topic.faults = [29]
+    with pytest.raises(TwinlogError, match="READ on TOPIC __mirror_state"):
+        await log.load()
+    assert (await log.load()).positions == {0: 0, 1: 0}
+
+
 async def test_no_topic_is_an_empty_image(topic: FakeTopic) -> None:
     """Nothing is asked of a topic that is not there."""
     image = await StateLog(cast("Cluster", topic), 0).load()

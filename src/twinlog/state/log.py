@@ -89,6 +89,9 @@ class StateLog:
         attempts = Attempts(timeout_s)
         ends = await self._begin(image, timeout_s, to_stable=to_stable)
         latest: dict[tuple[int, bytes | None], RawRecord] = {}
+        if ends and not any(image.positions[shard] < end for shard, end in ends.items()):
+            # Nothing is there; whether it could be read, only a read tells.
+            await self._pieces(image, [min(ends)], attempts)
         while behind := [shard for shard, end in ends.items() if image.positions[shard] < end]:
             for shard, piece in (await self._pieces(image, behind, attempts)).items():
                 latest.update(((shard, record.key), record) for record in piece.records)
