@@ -109,7 +109,8 @@ def test_a_share_group_that_lives_at_the_destination_is_left_alone(mirror: Mirro
         mirror.wait_for(named, lambda: str(reasons(mirror)), WITHIN_S)
         assert mirror.run(share_start_offsets(mirror.clusters[1], group)).get(at, 0) == 0
     begins(mirror, group, {at: 7})
-    assert group not in reasons(mirror)
+    mirror.wait_for(lambda: group not in reasons(mirror), lambda: str(reasons(mirror)), WITHIN_S)
+    assert mirror.run(share_start_offsets(mirror.clusters[1], group)) == {at: 7}
 
 
 def test_names_that_mean_another_kind_are_refused_for_that_group_alone(mirror: Mirror, filled: str) -> None:
