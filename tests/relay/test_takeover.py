@@ -7,7 +7,9 @@ from typing import Any, cast
 
 import pytest
 
+from twinlog.batch import layout
 from twinlog.batch.records import Record, encode
+from twinlog.batch.view import Batch
 from twinlog.errors import PartitionFailed, RetryLater, SourceBehind
 from twinlog.names import TopicPartition
 from twinlog.relay import takeover
@@ -129,6 +131,16 @@ async def test_every_owner_begins_a_log_alike(monkeypatch: pytest.MonkeyPatch, l
         progress = await resume(Known(7, producer_epoch=stored), last, end=end)
         assert (progress.producer_id, progress.epoch, progress.sequence) == (7, 0, 0)
         assert progress.spent_epoch > stored
+
+
+def test_a_batch_that_a_cleaner_has_thinned_counts_by_its_span() -> None:
+    """Its sequences are those that it was written with, as the broker remembers them."""
+    run = [Record(1 + at, 1_000, b"k", b"v", ()) for at in range(200)]
+    header = list(encode(run, codec=0).header)
+    header[9:] = [7, 3, 1, 5]  # producer, epoch, first sequence, and how many records are left
+    last = Batch(memoryview(layout.HEADER.pack(*header)))
+    progress = takeover._behind_data(WHERE, 201, last, Known(7, producer_epoch=3))
+    assert (progress.producer_id, progress.epoch, progress.sequence) == (7, 3, 201)
 
 
 async def test_emptied_log_goes_on_as_the_leader_remembers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -309,7 +309,8 @@ def _behind_data(where: TopicPartition, end: int, last: Batch, known: Known) -> 
         end,
         last.producer_id,
         epoch=last.producer_epoch,
-        sequence=next_sequence(last.base_sequence, last.count),
+        # By its span: a cleaner may have thinned it (`DefaultRecordBatch.lastSequence`).
+        sequence=next_sequence(last.base_sequence, last.last_offset_delta + 1),
         spent_epoch=_spent(last, known),
         last_timestamp_ms=last.max_timestamp,
         before_timestamp_ms=last.max_timestamp,
