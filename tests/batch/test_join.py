@@ -20,6 +20,7 @@ BYTES = st.none() | st.binary(max_size=12) | st.integers(60, 300).map(bytes) | s
 HEADERS = st.lists(st.tuples(st.binary(max_size=3), st.none() | st.binary(max_size=3)), max_size=2).map(tuple)
 BATCHES = st.lists(st.lists(st.tuples(TIMES, BYTES, BYTES, HEADERS), min_size=1, max_size=6), min_size=1, max_size=8)
 NOW = 1_700_000_000_000
+BODY = layout.HEADER_SIZE
 
 
 def batches(content: Sequence[Sequence[tuple[Any, ...]]], first: int = 100) -> list[Batch]:
@@ -102,6 +103,17 @@ def test_small_neighbours_become_one() -> None:
     assert joined(run[:1], 1_000_000) == run[:1]
 
 
+def test_a_number_with_bits_beyond_its_size_is_read_as_a_broker_reads_it() -> None:
+    """A time delta of 0 in ten bytes, whose last one Java drops all but a bit of."""
+    good, record = plain(2)
+    body = bytes(record.body)
+    odd = body[1:2] + b"\x80" * 9 + b"\x02" + body[3:]
+    raw = bytes(record.raw[:BODY]) + bytes([2 * len(odd)]) + odd
+    whole = as_one([good, Batch(memoryview(raw))])
+    assert whole is not None
+    assert records_of([whole]) == records_of([good, record])
+
+
 def test_a_run_of_very_many_records_can_be_one() -> None:
     """However many bytes their deltas take."""
     run = [*plain(1), *plain(1, first=101, records=9_000), *plain(1, first=9_101, records=9_000)]
@@ -156,7 +168,6 @@ def test_a_transaction_s_batches_are_joined_too() -> None:
     assert records_of([whole]) == records_of(run)
 
 
-BODY = layout.HEADER_SIZE
 BROKEN = {
     "an offset out of order": (BODY + 3, b"\x04"),
     "a record beyond the end": (BODY, b"\x7e"),

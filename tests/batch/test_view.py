@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from kafka.record.util import encode_varint
 
-from twinlog.batch.view import Batch, Marker, OldBatch, varint
+from twinlog.batch.view import Batch, Marker, OldBatch, signed, varint
 from twinlog.errors import CorruptBatch
 
 Raw = Callable[..., bytes]
@@ -170,6 +170,16 @@ def test_a_number_is_what_an_independent_client_wrote(value: int, ahead: bytes) 
     written = bytearray()
     encode_varint(value, written.append)
     assert varint(memoryview(ahead + written + b"rest"), len(ahead), longest=10) == (value, len(ahead) + len(written))
+
+
+@pytest.mark.parametrize(
+    ("spelt", "longest", "value"),
+    [("80" * 9 + "02", 10, 0), ("80" * 9 + "03", 10, 2**62), ("8080808010", 5, 0), ("feffffff7f", 5, 2**31 - 1)],
+)
+def test_bits_that_do_not_fit_are_dropped(spelt: str, longest: int, value: int) -> None:
+    """As Java's int and long do: a broker takes such a number, and readers of Kafka's read that."""
+    read = varint(bytes.fromhex(spelt), 0, longest=longest)
+    assert (signed(read[0]), read[1]) == (value, longest)
 
 
 def test_a_number_too_long_is_refused() -> None:

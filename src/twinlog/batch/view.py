@@ -9,6 +9,8 @@ from crc32c import crc32c
 from twinlog.batch import layout
 from twinlog.errors import CorruptBatch
 
+_INT: Final = (1 << 32) - 1
+_LONG: Final = (1 << 64) - 1
 _TWO_64: Final = 1 << 64
 _TWO_63: Final = 1 << 63
 
@@ -269,7 +271,8 @@ def varint(data: bytes | memoryview, at: int, *, longest: int = 5) -> tuple[int,
         at += 1
         if shift >= 7 * longest:
             raise ValueError(f"a number is longer than {longest} bytes")
-    value |= byte << shift
+    # As Java's int and long, which drop what does not fit.
+    value = (value | byte << shift) & (_INT if longest == 5 else _LONG)
     return value >> 1 ^ -(value & 1), at + 1
 
 
