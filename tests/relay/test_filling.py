@@ -41,9 +41,9 @@ def data(first: int, last: int, *offsets: int, at_ms: int = OLD_MS, key: bytes |
     return Data(holed(first, last, [Record(offset, at_ms, key, b"v%d" % offset) for offset in offsets]))
 
 
-def filling(until: int = 1_000, *, newest_ms: int = -1, max_message_bytes: int = BIG) -> Filling:
+def filling(until: int = 1_000, *, newest_ms: int = -1, max_batch_bytes: int = BIG) -> Filling:
     """A filling whose time is NOW_MS."""
-    made = Filling(until, roll_ms=ROLL_MS, newest_ms=newest_ms, max_message_bytes=max_message_bytes)
+    made = Filling(until, roll_ms=ROLL_MS, newest_ms=newest_ms, max_batch_bytes=max_batch_bytes)
     made.now_ms = NOW_MS
     return made
 
@@ -157,7 +157,7 @@ def test_nothing_is_filled_behind_a_marker_until_it_is_old() -> None:
 
 def test_after_a_takeover_the_first_blanks_are_markers() -> None:
     """Whatever the times: only markers at a higher epoch fence those that a former owner may have under way."""
-    made = Filling(1_000, roll_ms=ROLL_MS, newest_ms=-1, max_message_bytes=BIG, behind_marker=True)
+    made = Filling(1_000, roll_ms=ROLL_MS, newest_ms=-1, max_batch_bytes=BIG, behind_marker=True)
     made.now_ms = NOW_MS
     out = taken(made.form([data(0, 9, 0, 5), Blank(10, 12)], 0, WHERE), 0)
     assert out.filled == []
@@ -170,7 +170,7 @@ def test_what_does_not_fit_is_a_marker() -> None:
     """A hole that is too long, and one whose filling would make the batch larger than the destination takes."""
     assert taken(filling(10**6).form([data(0, MAX_HOLE + 1, MAX_HOLE + 1)], 0, WHERE), 0).filled == []
     long_key = data(0, 9, 9, key=b"k" * 1_000)
-    assert taken(filling(max_message_bytes=12_000).form([long_key], 0, WHERE), 0).filled == []
+    assert taken(filling(max_batch_bytes=12_000).form([long_key], 0, WHERE), 0).filled == []
     assert len(taken(filling().form([long_key], 0, WHERE), 0).filled) == 9
 
 

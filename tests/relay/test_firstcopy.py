@@ -66,7 +66,7 @@ class World:
         monkeypatch.setattr(FirstCopy, "_rolling", self)
         side = SimpleNamespace(cluster=self, offset=self._start)
         sides = cast("Any", SimpleNamespace(source=side, destination=side))
-        self.copy = FirstCopy(sides, WHERE, self, copy=copy or Copy(), max_message_bytes=1_000_000)
+        self.copy = FirstCopy(sides, WHERE, self, copy=copy or Copy(), max_batch_bytes=1_000_000)
         self.progress = Progress(WHERE, END, 1, 0, 0, 0)
 
     @staticmethod

@@ -52,9 +52,9 @@ class Log:
         return [(step.first, step.count, step.at_once) for step in self.steps if isinstance(step, BlankStep)]
 
 
-def stream(max_message_bytes: int = 1 << 20) -> Stream:
+def stream(max_batch_bytes: int = 1 << 20) -> Stream:
     """What a prefix asks of a stream."""
-    made = SimpleNamespace(where=WHERE, max_message_bytes=max_message_bytes, compacted=False)
+    made = SimpleNamespace(where=WHERE, max_batch_bytes=max_batch_bytes, compacted=False)
     return cast("Stream", made)
 
 
@@ -126,7 +126,7 @@ async def test_filler_is_plain_data_where_blanks_cannot_be_written(why: str) -> 
 async def test_a_topic_that_takes_small_batches_only_gets_those() -> None:
     """`max.message.bytes` holds for filler, too."""
     log = Log()
-    await filled(log, 0, 5_000, hidden=False, max_message_bytes=1_000)
+    await filled(log, 0, 5_000, hidden=False, max_batch_bytes=1_000)
     assert len(log.sends) > 5
     assert all(send.batch.size <= 1_000 for send in log.sends)
 

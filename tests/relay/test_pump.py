@@ -12,13 +12,16 @@ import pytest
 from twinlog.batch.records import Record, encode
 from twinlog.batch.scan import Blank
 from twinlog.errors import TakeOverAnew
+from twinlog.relay.bucket import BURST_S
 from twinlog.relay.budget import Budget
 from twinlog.relay.decide import Stopped, Terms
 from twinlog.relay.filling import Filling
 from twinlog.relay.inbox import Inbox
 from twinlog.relay.progress import Accepted, Answer, BlankStep, DataStep, Forward, Nudge, Plan, Unknown
 from twinlog.relay.pump import PLANS_UNDER_WAY, RUNS_AT_ONCE, Pump, parted
-from twinlog.relay.stream import TURN_BYTES, Gate
+from twinlog.relay.stream import Gate
+
+TURN_BYTES = 65_536
 
 
 class FakeDestination:
@@ -202,7 +205,7 @@ def test_few_blanks_are_one_part() -> None:
 async def test_holes_are_filled_and_those_at_the_end_wait(made: Any) -> None:
     """What is held back is neither written nor read again; nothing is waited for in front of it."""
     run = Running(made)
-    run.pump.filling = filling = Filling(1_000, roll_ms=1_000, newest_ms=-1, max_message_bytes=1_000_000)
+    run.pump.filling = filling = Filling(1_000, roll_ms=1_000, newest_ms=-1, max_batch_bytes=1_000_000)
     await asyncio.sleep(0)
     run.inbox.put(made.chunk(100, made.data(105), last_stable_offset=150))
     first = (await run.plans(1))[0]
@@ -226,7 +229,7 @@ async def test_nothing_is_joined_while_holes_are_filled(made: Any) -> None:
     """Behind the last of them small batches are joined again."""
     run = Running(made)
     run.pump.join_bytes = 100_000
-    run.pump.filling = Filling(106, roll_ms=1_000, newest_ms=-1, max_message_bytes=1_000_000)
+    run.pump.filling = Filling(106, roll_ms=1_000, newest_ms=-1, max_batch_bytes=1_000_000)
     await asyncio.sleep(0)
     run.inbox.put(made.chunk(100, made.data(100), made.data(103)))
     await run.plans(1)
@@ -240,7 +243,7 @@ async def test_nothing_is_joined_while_holes_are_filled(made: Any) -> None:
 async def test_little_is_joined_where_a_rate_is_to_be_kept(made: Any) -> None:
     """Else each partition's turn would be as long as a large batch takes at that rate."""
     run, held = Running(made), True
-    throttle = SimpleNamespace(holds=lambda where: held and where == made.where)
+    throttle = SimpleNamespace(rate=lambda where: TURN_BYTES / BURST_S if held and where == made.where else None)
     run.stream.gate = Gate(cast("Any", throttle), made.where, asyncio.Event())
     run.pump.join_bytes = 10 * TURN_BYTES
     value = bytes(TURN_BYTES // 10)
@@ -265,7 +268,7 @@ def data_of(plan: Plan) -> list[DataStep]:
 async def test_what_was_held_back_is_read_again_in_the_next_round(made: Any) -> None:
     """A round that ends drops it, and the place from which the source is read on is the position."""
     run = Running(made)
-    run.pump.filling = filling = Filling(1_000, roll_ms=1_000, newest_ms=-1, max_message_bytes=1_000_000)
+    run.pump.filling = filling = Filling(1_000, roll_ms=1_000, newest_ms=-1, max_batch_bytes=1_000_000)
     await asyncio.sleep(0)
     run.inbox.put(made.chunk(100, last_stable_offset=110))
     await asyncio.sleep(0.01)

@@ -148,3 +148,22 @@ async def test_a_right_that_is_granted_helps_at_the_next_try(monkeypatch: pytest
     assert await finder._rights.get("")
     assert await finder._rights.get("")
     assert asked == [False, True]
+
+
+async def test_the_smaller_limit_of_a_topic_holds_and_is_asked_for_again_once_it_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Some brokers take no batch above segment.bytes; and a limit that is changed counts from the next try on."""
+    limits = {"cleanup.policy": "compact", "max.message.bytes": "1048588", "segment.bytes": "100000"}
+
+    async def describe(_cluster: Any, _kind: str, names: Collection[str], *, keys: Collection[str]) -> Any:
+        return {name: {key: SimpleNamespace(value=limits[key]) for key in keys} for name in names}
+
+    monkeypatch.setattr(module, "describe_configs", describe)
+    cluster: Any = None
+    finder = FactFinder(cluster)
+    assert await finder._topics.get("t") == (True, 100_000)
+    limits["max.message.bytes"] = "20000"
+    assert await finder._topics.get("t") == (True, 100_000)
+    finder.forget("t")
+    assert await finder._topics.get("t") == (True, 20_000)

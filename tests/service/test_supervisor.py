@@ -55,10 +55,11 @@ class _Bench:
     def __init__(self, *changes: Change) -> None:
         self.image = Image([MirrorRecord("m", {**ADDRESS, "mirror.failed.retry.max.attempts": "0"}, "S"), *changes])
         self.written: list[Change] = []
+        self.forgotten: list[str] = []
         self.destination = _Destination()
         self.connecting = asyncio.Event()
         self.around: Any = SimpleNamespace(
-            image=self.image, keeper=self, lease=None, sources=self, destination=self.destination, facts=None
+            image=self.image, keeper=self, lease=None, sources=self, destination=self.destination, facts=self
         )
 
     async def put(self, *changes: Change) -> None:
@@ -69,6 +70,10 @@ class _Bench:
         """As the sources do, of which this one is down."""
         await self.connecting.wait()
         raise Unreachable("the source is down")
+
+    def forget(self, topic: str) -> None:
+        """As the facts do."""
+        self.forgotten.append(topic)
 
     def supervisor(self, *, settle: bool) -> Supervisor:
         """Begin."""

@@ -21,7 +21,7 @@ def _image(**configs: str) -> Any:
 async def test_only_listed_partitions_wait() -> None:
     """A partition that the list leaves out goes at once, however much the others owe."""
     throttle = Throttle(_image(rate="10", replicas="orders:0"), "m")
-    assert (throttle.holds(WHERE), throttle.holds(OTHER)) == (True, False)
+    assert (throttle.rate(WHERE), throttle.rate(OTHER)) == (10, None)
     await throttle.passed(WHERE, 1_000_000, asyncio.Event())
     await asyncio.wait_for(throttle.passed(OTHER, 1_000_000, asyncio.Event()), 0.2)
     with pytest.raises(TimeoutError):
@@ -49,4 +49,4 @@ async def test_lifted_rate_frees_who_waits() -> None:
     await asyncio.sleep(0)
     image.mirrors.update(_image().mirrors)
     await asyncio.wait_for(waiting, 1.5)
-    assert not throttle.holds(WHERE)
+    assert throttle.rate(WHERE) is None

@@ -153,7 +153,7 @@ class MirrorConfig:
         "mirror.batch.join.max.bytes",
         whole(0, MAX_JOINED_BYTES),
         "524288",
-        "Up to which size, and never above the topic's max.message.bytes, neighbouring batches without compression, of "
+        "Up to which size, and never above what the topic takes, neighbouring batches without compression, of "
         "at most 40 records and 64 KB each, are joined into one, with the same records at the same offsets; 0: every "
         "batch is written as the source has it.",
     )

@@ -4,7 +4,11 @@ from twinlog.errors import GiveWay, PartitionFailed, TakeOverAnew
 from twinlog.relay.progress import Accepted, Answer, Displaced, LeaseLost, Plan, Progress, Refused, Unknown
 from twinlog.wire import codes
 
-TOO_LARGE = {codes.MESSAGE_TOO_LARGE, codes.RECORD_LIST_TOO_LARGE}
+# By which limit a batch is too large.
+TOO_LARGE = {
+    codes.MESSAGE_TOO_LARGE: "max.message.bytes of the destination topic (and message.max.bytes of its brokers)",
+    codes.RECORD_LIST_TOO_LARGE: "segment.bytes of the destination topic",
+}
 # Refused before the log was touched, and no sign of another writer: the log can be read at once.
 HARMLESS = {codes.NOT_ENOUGH_REPLICAS}
 # Our own mistake, or a topic config that somebody changed: sending the same again cannot help.
@@ -41,10 +45,10 @@ def _refusal(progress: Progress, refused: Refused) -> Exception:
     where = progress.where
     said = f" ({refused.message})" if refused.message else ""
     if refused.code in TOO_LARGE:
+        limit = TOO_LARGE[refused.code]
         return PartitionFailed(
             f"{where}: the batch at offset {refused.first} has {refused.size} bytes, more than the destination "
-            f"takes{said}. Raise max.message.bytes of the destination topic (and message.max.bytes of its brokers) "
-            f"above the source's; it is tried again by itself.",
+            f"takes{said}. Raise {limit} above the source's; it is tried again by itself.",
             retriable=True,
         )
     if refused.code == codes.TOPIC_AUTHORIZATION_FAILED:

@@ -43,7 +43,7 @@ class Filling:
     """
 
     def __init__(
-        self, until: int, *, roll_ms: int, newest_ms: int, max_message_bytes: int, behind_marker: bool = False
+        self, until: int, *, roll_ms: int, newest_ms: int, max_batch_bytes: int, behind_marker: bool = False
     ) -> None:
         self.until = until
         self.now_ms = 0
@@ -52,7 +52,7 @@ class Filling:
         self._newest_ms = newest_ms
         self._waits = behind_marker
         self._last = -1
-        self._room = max_message_bytes - SLACK_BYTES
+        self._room = max_batch_bytes - SLACK_BYTES
         self._out: list[Batch | Blank] = []
         self._joined: Joined | None = None
 

@@ -71,13 +71,13 @@ class FirstCopy:
     """One partition's first copy under one owner; `copy` is what is left of it."""
 
     def __init__(
-        self, sides: Sides, where: TopicPartition, memory: Memory, *, copy: Copy, max_message_bytes: int
+        self, sides: Sides, where: TopicPartition, memory: Memory, *, copy: Copy, max_batch_bytes: int
     ) -> None:
         self.copy = copy
         self._sides = sides
         self._where = where
         self._memory = memory
-        self._max_message_bytes = max_message_bytes
+        self._max_batch_bytes = max_batch_bytes
         self._filling: Filling | None = None
 
     @property
@@ -134,7 +134,7 @@ class FirstCopy:
             self.copy = replace(copy, filled_to=-1)
             await self._memory.copying(progress, self.copy)
             raise
-        return Filling(seam.at, roll_ms=roll_ms, newest_ms=-1, max_message_bytes=self._max_message_bytes)
+        return Filling(seam.at, roll_ms=roll_ms, newest_ms=-1, max_batch_bytes=self._max_batch_bytes)
 
     async def _before(self) -> str:
         """What was set before another partition's first copy changed it; empty where that is not told in time."""
@@ -162,7 +162,7 @@ class FirstCopy:
             self.copy.filled_to,
             roll_ms=roll_ms,
             newest_ms=newest.timestamp,
-            max_message_bytes=self._max_message_bytes,
+            max_batch_bytes=self._max_batch_bytes,
             behind_marker=True,
         )
 

@@ -87,7 +87,7 @@ class LongRun:
         await add_partitions(self._cluster, stream.fill_id, producer, [stream.where])
         end = step.first
         sequence = 0
-        for count in _portions(step.count - SLACK, records_a_batch(stream.max_message_bytes)):
+        for count in _portions(step.count - SLACK, records_a_batch(stream.max_batch_bytes)):
             if not stream.lease.valid():
                 return LeaseLost(end)
             answer = await self._produce(producer, sequence, count, end)
@@ -170,14 +170,14 @@ class LongRun:
         return marker.coordinator_epoch
 
 
-def records_a_batch(max_message_bytes: int) -> int:
+def records_a_batch(max_batch_bytes: int) -> int:
     """How many filler records one batch may have in a topic with this max.message.bytes.
 
     A million (0.76 MB) take a broker 0.05 to 0.25 s, since it decompresses and checks each.
     """
-    if max_message_bytes >= SMALL_TOPIC_BYTES:
+    if max_batch_bytes >= SMALL_TOPIC_BYTES:
         return MAX_FILLER
-    return max(1, (max_message_bytes - HEADER_SIZE) // BYTES_A_RECORD)
+    return max(1, (max_batch_bytes - HEADER_SIZE) // BYTES_A_RECORD)
 
 
 def _portions(count: int, most: int) -> list[int]:

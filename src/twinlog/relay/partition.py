@@ -91,7 +91,7 @@ class Claim:
     known: Known
     settle: bool
     compacted: bool
-    max_message_bytes: int
+    max_batch_bytes: int
     terms: Terms
     guard_ms: int
     apart_s: float = 1.0
@@ -142,7 +142,7 @@ class PartitionRelay:
         self._progress: Progress | None = None
         self._route: Route | None = None
         self._copy = FirstCopy(
-            self._sides, self.where, ledger, copy=claim.known.copy, max_message_bytes=claim.max_message_bytes
+            self._sides, self.where, ledger, copy=claim.known.copy, max_batch_bytes=claim.max_batch_bytes
         )
         self._filling: Filling | None = None
         self._behind_since: float | None = None
@@ -322,7 +322,7 @@ class PartitionRelay:
             lease=self._lease,
             fill_id=self.claim.fill_id,
             compacted=self.claim.compacted,
-            max_message_bytes=self.claim.max_message_bytes,
+            max_batch_bytes=self.claim.max_batch_bytes,
             before_long_run=self._before_long_run,
             took_spare=self._took_spare,
             route=route,

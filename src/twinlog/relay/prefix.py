@@ -107,7 +107,7 @@ def _run(progress: Progress, start: int) -> Plan:
 
 def _plain(stream: Stream, progress: Progress, start: int) -> Plan:
     """The next batch of filler that is data."""
-    count = min(records_a_batch(stream.max_message_bytes), start - progress.position)
+    count = min(records_a_batch(stream.max_batch_bytes), start - progress.position)
     batch = filler_batch(
         count,
         producer_id=progress.producer_id,

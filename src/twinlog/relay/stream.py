@@ -6,15 +6,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from twinlog.names import TopicPartition
+from twinlog.relay.bucket import BURST_S
 from twinlog.relay.counts import Counts
 from twinlog.relay.lanes import DataLine
 from twinlog.relay.lease import Lease
 from twinlog.relay.progress import Progress, Send
 from twinlog.relay.window import Window
 from twinlog.wire.metadata import Leader
-
-# What a partition sends in one turn where a rate is to be kept, unless a batch is larger by itself.
-TURN_BYTES = 65_536
 
 
 class Route(NamedTuple):
@@ -29,8 +27,8 @@ class Route(NamedTuple):
 class Throttle(Protocol):
     """A rate that some partitions' data is held to."""
 
-    def holds(self, where: TopicPartition) -> bool:
-        """Whether it covers a partition just now."""
+    def rate(self, where: TopicPartition) -> int | None:
+        """The rate that covers a partition just now, in bytes a second; None for none."""
 
     async def passed(self, where: TopicPartition, size: int, stopping: asyncio.Event) -> None:
         """Return once so many bytes may be sent; at once where `stopping` is set."""
@@ -45,11 +43,12 @@ class Gate(NamedTuple):
 
     def parts(self, sends: tuple[Send, ...]) -> tuple[tuple[Send, ...], ...]:
         """What may be sent at once: batch by batch where a rate is to be kept."""
-        return tuple((send,) for send in sends) if self.throttle.holds(self.where) else (sends,)
+        return (sends,) if self.throttle.rate(self.where) is None else tuple((send,) for send in sends)
 
     def joins(self, most_bytes: int) -> int:
         """Up to which size batches may be joined: a large one would be a long turn for all who wait for theirs."""
-        return min(most_bytes, TURN_BYTES) if self.throttle.holds(self.where) else most_bytes
+        rate = self.throttle.rate(self.where)
+        return most_bytes if rate is None else min(most_bytes, int(rate * BURST_S))
 
     async def passed(self, sends: tuple[Send, ...]) -> None:
         """Return once they may be sent."""
@@ -69,7 +68,7 @@ class Stream:
     lease: Lease
     fill_id: str
     compacted: bool
-    max_message_bytes: int
+    max_batch_bytes: int
     before_long_run: Callable[[int], Awaitable[None]]
     took_spare: Callable[[Progress], Awaitable[None]]
     route: Route

@@ -33,12 +33,14 @@ TIERED = "remote.storage.enable"
 class Facts:
     """What holds for one topic.
 
-    `guard_ms`: for how long after a record's timestamp the destination surely remembers its producer (0: unknown).
-    `trust_emptiness`: whether an empty answer of the source means that nothing is there (not with tiered storage).
+    `max_batch_bytes`: the largest batch that it takes, by max.message.bytes and, in brokers before 4.0, where it may be
+    smaller, by segment.bytes (`UnifiedLog.append`). `guard_ms`: for how long after a record's timestamp the destination
+    surely remembers its producer (0: unknown). `trust_emptiness`: whether an empty answer of the source means that
+    nothing is there (not with tiered storage).
     """
 
     compacted: bool
-    max_message_bytes: int
+    max_batch_bytes: int
     may_blank: bool
     guard_ms: int
     trust_emptiness: bool
@@ -68,6 +70,10 @@ class FactFinder:
             await ids.judge()
             raise
 
+    def forget(self, topic: str) -> None:
+        """Ask for the topic's configs anew next time: somebody may have changed one, and a retry is to know."""
+        self._topics.forget(topic)
+
     async def _of(self, topic: str, source: Cluster) -> Facts:
         tiered = self._tiered.get(source.cluster_id)
         if tiered is None:
@@ -78,10 +84,10 @@ class FactFinder:
         return Facts(compacted, max_bytes, may_blank, guard_ms, not await tiered.get(topic))
 
     async def _of_topics(self, topics: Collection[str]) -> dict[str, tuple[bool, int]]:
-        policy, size = keys = ("cleanup.policy", "max.message.bytes")
+        policy, *sizes = keys = ("cleanup.policy", "max.message.bytes", "segment.bytes")
         told = await describe_configs(self._cluster, "topic", topics, keys=keys)
         return {
-            topic: ("compact" in str(entries[policy].value), int(str(entries[size].value)))
+            topic: ("compact" in str(entries[policy].value), min(int(str(entries[size].value)) for size in sizes))
             for topic, entries in told.items()
         }
 
@@ -161,6 +167,10 @@ class Gathered(Generic[K, V]):
                 self._rounds.add(asking)
                 asking.add_done_callback(self._rounds.discard)
         return await asyncio.shield(future)
+
+    def forget(self, key: K) -> None:
+        """Ask for `key` again the next time that somebody wants to know."""
+        self._known.pop(key, None)
 
     async def _round(self) -> None:
         await asyncio.sleep(GATHER_S)

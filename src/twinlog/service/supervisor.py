@@ -244,13 +244,13 @@ class Supervisor:
             known=self.ledger.known(),
             settle=self._settle,
             compacted=facts.compacted,
-            max_message_bytes=facts.max_message_bytes,
+            max_batch_bytes=facts.max_batch_bytes,
             terms=Terms(may_blank=facts.may_blank, trust_emptiness=facts.trust_emptiness),
             guard_ms=facts.guard_ms,
             apart_s=self._apart_s(),
             start_offset=topic.start_offset(self.partition),
             shared_until=topic.shared_until(self.partition),
-            join_bytes=min(self.ledger.mirror_config().batch_join_max_bytes, facts.max_message_bytes),
+            join_bytes=min(self.ledger.mirror_config().batch_join_max_bytes, facts.max_batch_bytes),
         )
 
     def _ids(self, topic: TopicRecord, source: Source) -> TopicIds:
@@ -423,6 +423,7 @@ class Supervisor:
         topic = self.ledger.topic_record()
         before = self.record.state if self.record.state is not PartitionState.FAILED else self.record.previous_state
         log.error("%s of mirror %s: FAILED: %s", self.where, self.mirror, reason)
+        self._around.facts.forget(self.topic)
         await self.ledger.write(
             PartitionState.FAILED,
             error=reason,

@@ -40,14 +40,14 @@ class Throttle:
 
     async def passed(self, where: TopicPartition, size: int, stopping: asyncio.Event) -> None:
         """Return once `size` bytes of partition `where` may be sent; at once where `stopping` is set."""
-        if self.holds(where):
+        if self.rate(where) is not None:
             with suppress(Stopped):
                 await unless(stopping, self._wait(size))
 
-    def holds(self, where: TopicPartition) -> bool:
-        """Whether the rate covers partition `where` just now."""
+    def rate(self, where: TopicPartition) -> int | None:
+        """The rate that covers partition `where` just now, in bytes a second; None for none."""
         rate, replicas = self._limit()
-        return rate is not None and replicas.covers(where.topic, where.partition)
+        return rate if rate is not None and replicas.covers(where.topic, where.partition) else None
 
     async def _wait(self, size: int) -> None:
         async with self._turn:

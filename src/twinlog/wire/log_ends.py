@@ -77,7 +77,7 @@ class LogEnds:
         self._lane = lane
         self._at = at
         self._bodies: dict[int, tuple[_Asked, bytes]] = {}
-        self._answers: dict[int, tuple[bytes, Ends]] = {}
+        self._answers: dict[int, tuple[bytes | None, Ends]] = {}
 
     def __repr__(self) -> str:
         return f"LogEnds({self._cluster}, {len(self._bodies)} brokers)"
@@ -153,7 +153,7 @@ class LogEnds:
     def _read(self, node: int, body: memoryview) -> Ends:
         """Decode an answer, or return the last one's ends where it is the same bytes; nobody may change them."""
         answer = bytes(body)
-        before, ends = self._answers.get(node, (b"", {}))
+        before, ends = self._answers.get(node, (None, {}))
         if answer != before:
             ends = decode_log_ends(body)
             self._answers[node] = (answer, ends)
