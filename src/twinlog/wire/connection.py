@@ -38,15 +38,12 @@ from twinlog.wire.frames import (
 )
 from twinlog.wire.messages import (
     API_VERSIONS,
-    METADATA,
     Decoder,
     Message,
     MessageClass,
     api_name,
-    api_versions_decoder,
     decoder,
     is_flexible,
-    metadata_decoder,
     versions,
 )
 
@@ -63,7 +60,6 @@ REFUSE_AT: Final = 0.9
 A broker drops the connection when a request comes after the session (KIP-368), so that its outcome would be unknown.
 """
 
-_DECODERS: Final = {API_VERSIONS: api_versions_decoder, METADATA: metadata_decoder}
 _LINGER_NONE: Final = struct.pack("ii", 1, 0)
 _CORRELATIONS: Final = 1 << 31
 
@@ -318,9 +314,7 @@ class Connection(asyncio.BufferedProtocol):
         version = self.version_of(kind, max_version)
         flexible = is_flexible(kind.API_KEY, version)
         tail = self._client_part + b"\0" if flexible else self._client_part
-        special = _DECODERS.get(kind.API_KEY)
-        decode = decoder(kind, version) if special is None else special(version)
-        plan = self._plans[kind, max_version] = _Plan(kind.API_KEY, version, tail, decode)
+        plan = self._plans[kind, max_version] = _Plan(kind.API_KEY, version, tail, decoder(kind, version))
         return plan
 
     def _send(self, plan: _Plan, chunks: Sequence[Chunk], body_bytes: int) -> asyncio.Future[Any]:

@@ -69,8 +69,12 @@ def is_flexible(api_key: int, version: int) -> bool:
 
 
 def decoder(request: MessageClass, version: int) -> Decoder:
-    """Return the function that decodes the body of the response to a request; ValueError or worse if it cannot."""
-    return _decoder(_response_of(request), version)
+    """Return the function that decodes the body of the response to a request; ValueError or worse if it cannot.
+
+    To be asked for once a connection: that for Metadata remembers what the connection was told.
+    """
+    special = {API_VERSIONS: api_versions_decoder, METADATA: metadata_decoder}.get(request.API_KEY)
+    return _decoder(_response_of(request), version) if special is None else special(version)
 
 
 def api_versions_decoder(version: int) -> Decoder:
@@ -89,7 +93,7 @@ def metadata_decoder(version: int) -> Decoder:
 
     The response is shared between those who asked, so nobody may change one.
     """
-    decode_one = decoder(_request_classes()[METADATA], version)
+    decode_one = _decoder(_response_of(_request_classes()[METADATA]), version)
     known: dict[bytes, Message] = {}
 
     def decode(body: memoryview) -> Message:
