@@ -29,6 +29,11 @@ async def unless(asked: asyncio.Event, work: Coroutine[Any, Any, T]) -> T:
     raise Stopped("asked to stop")
 
 
+def may_be_left(task: "asyncio.Task[Any]") -> None:
+    """Let the error of a task that several wait for be nobody's trouble where all of them have given up by then."""
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+
 async def cancelled(tasks: Collection["asyncio.Task[Any]"]) -> None:
     """Cancel `tasks` and wait until all of them are over; what came of them is left for the caller to ask."""
     while pending := [task for task in tasks if not task.done()]:

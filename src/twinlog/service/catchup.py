@@ -6,6 +6,7 @@ import time
 from twinlog.control.image import Image
 from twinlog.errors import RetryLater
 from twinlog.names import TopicPartition
+from twinlog.relay.waiting import may_be_left
 from twinlog.state.log import StateLog
 from twinlog.state.topic import STATE_TOPIC
 from twinlog.wire import codes
@@ -34,8 +35,7 @@ class CatchUp:
         """
         if self._next is None:
             self._next = asyncio.create_task(self._in_turn(), name="catch up")
-            # All who wait may give up meanwhile; then nobody is left to look at the error.
-            self._next.add_done_callback(lambda done: done.cancelled() or done.exception())
+            may_be_left(self._next)
         # Whoever gives up waiting does not end it for the others.
         await asyncio.shield(self._next)
 

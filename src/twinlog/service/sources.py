@@ -12,7 +12,7 @@ from twinlog.control.records import MirrorRecord
 from twinlog.errors import BadInput, PartitionFailed
 from twinlog.relay.budget import Budget
 from twinlog.relay.fetch import FetchSettings, Source
-from twinlog.relay.waiting import cancelled
+from twinlog.relay.waiting import cancelled, may_be_left
 from twinlog.wire.cluster import Cluster
 from twinlog.wire.retry import Backoff
 
@@ -71,8 +71,7 @@ class Sources:
             failures = before.failures + 1
             reason = "" if before.task.cancelled() else str(before.task.exception())
         task = asyncio.create_task(self._connect_after(failures, mirror), name=f"source of {mirror.mirror}")
-        # Whoever asked may have been told to end meanwhile; then nobody is left to look at the error.
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        may_be_left(task)
         attempt = self._attempts[mirror.mirror] = _Attempt(mirror.configs, failures, task, reason)
         return attempt
 
