@@ -89,13 +89,13 @@ class StateLog:
         attempts = Attempts(timeout_s)
         ends = await self._begin(image, timeout_s, to_stable=to_stable)
         latest: dict[tuple[int, bytes | None], RawRecord] = {}
-        if ends and not any(image.positions[shard] < end for shard, end in ends.items()):
-            # Nothing is there; whether it could be read, only a read tells.
-            await self._pieces(image, [min(ends)], attempts)
-        while behind := [shard for shard, end in ends.items() if image.positions[shard] < end]:
+        # Where nothing is there one shard is read all the same: whether it could be read, only a read tells.
+        behind = _behind(image, ends) or list(ends)[:1]
+        while behind:
             for shard, piece in (await self._pieces(image, behind, attempts)).items():
                 latest.update(((shard, record.key), record) for record in piece.records)
                 image.positions[shard] = piece.next_offset
+            behind = _behind(image, ends)
         for (shard, _), record in latest.items():
             change = understood(shard, record, self.shards)
             if change is not None:
@@ -223,6 +223,11 @@ class StateLog:
             await self.cluster.topics([STATE_TOPIC])
         except RetryLater:
             return  # the next round fails, and waits longer
+
+
+def _behind(image: Image, ends: Mapping[int, int]) -> list[int]:
+    """The shards that the image has not reached the end of."""
+    return [shard for shard, end in ends.items() if image.positions[shard] < end]
 
 
 def _check(error: int, what: str) -> None:
