@@ -30,7 +30,7 @@ MAX_FETCH_BYTES = 67_108_864
 """64 MiB: with one oversized batch on top, an answer stays within what a connection accepts as a frame."""
 
 MAX_JOINED_BYTES = 524_288
-"""As much as a piece of an answer holds (`relay.pieces`): no more comes together."""
+"""512 KiB, as large as those of a producer that is tuned for throughput."""
 
 _MIRROR_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
@@ -152,7 +152,7 @@ class MirrorConfig:
     batch_join_max_bytes: int = _key(
         "mirror.batch.join.max.bytes",
         whole(0, MAX_JOINED_BYTES),
-        "524288",
+        str(MAX_JOINED_BYTES),
         "Up to which size, and never above what the topic takes, neighbouring batches without compression, of "
         "at most 40 records and 64 KB each, are joined into one, with the same records at the same offsets; 0: every "
         "batch is written as the source has it.",

@@ -9,11 +9,12 @@ from dataclasses import replace
 from struct import unpack_from
 from typing import Final
 
+from twinlog.config.mirror import MAX_JOINED_BYTES
 from twinlog.relay.progress import Chunk
 
 # A piece is closed once it has grown to either. Its last batch is never cut. Small batches are joined within a piece,
-# so the former is also what `mirror.batch.join.max.bytes` is by default, and at most.
-PIECE_BYTES: Final = 524_288
+# so that it has to hold as many as may become one.
+PIECE_BYTES: Final = MAX_JOINED_BYTES
 PIECE_BATCHES: Final = 256
 # As much of a batch as tells where it ends; older formats have less.
 _HEAD_BYTES: Final = 27
