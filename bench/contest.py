@@ -29,11 +29,15 @@ TIMEOUT_S: Final = 180.0
 # Rounds that do not count, at most; fewer once no tool beats its best by so much.
 WARM_ROUNDS: Final = 5
 WARM_GAIN: Final = 1.1
+# Raw rounds before those, at most: three brokers see a third of a round each, and take ten to reach their speed.
+RAW_WARM_ROUNDS: Final = 12
+RAW_SETTLED: Final = 3
 LATENCY_RATE: Final = 1000
 TRIED_PART: Final = 3
 LOAD_TOPIC, LATENCY_TOPIC = "load", "latency"
 ACKS: Final = {1: {"": -1}, 3: {", acks=1": 1, ", acks=all": -1}}
 """Of raw produce, by the brokers of the destination: with one replica they make no difference."""
+WARM_PATTERN: Final = (ceiling.Pattern(2), -1)
 
 
 @dataclass(frozen=True)
@@ -92,6 +96,11 @@ class Contest:
         return "latency" in self.options.only and self.load.name in self.options.latency_loads
 
     @property
+    def _plain(self) -> bool:
+        """Whether it can be written raw as it is: no transactions, no holes."""
+        return not self.load.transaction_records and not self.load.compacted
+
+    @property
     def _topics(self) -> list[str]:
         return [LOAD_TOPIC, LATENCY_TOPIC] if self._with_latency else [LOAD_TOPIC]
 
@@ -121,6 +130,7 @@ class Contest:
     async def _warm(self, turns: Sequence[Callable[[], Awaitable[None]]]) -> None:
         """Rounds that do not count, until nobody gets much faster."""
         print("  first what does not count:", flush=True)
+        await self._warm_brokers()
         for _ in range(WARM_ROUNDS):
             for turn in turns:
                 await turn()
@@ -130,8 +140,17 @@ class Contest:
         for found in (self.tools, self.raw, self.latency, self._patterns):
             found.clear()
 
+    async def _warm_brokers(self) -> None:
+        """Raw rounds until the brokers get no faster: they take less time for it than those of a tool do."""
+        rates: list[float] = []
+        for _ in range(RAW_WARM_ROUNDS if self._plain else 0):
+            rates.append(self.filled.bytes / MB / await self._raw_round(*WARM_PATTERN))
+            if len(rates) > RAW_SETTLED and max(rates[-RAW_SETTLED:]) < WARM_GAIN * max(rates[:-RAW_SETTLED]):
+                break
+        print("  raw, MB/s:", " ".join(f"{rate:.0f}" for rate in rates), flush=True)
+
     def _turns(self) -> Iterator[tuple[str, Callable[[], Awaitable[None]]]]:
-        if not self.load.transaction_records and not self.load.compacted:
+        if self._plain:
             yield "ceiling", self._ceiling
         yield "twinlog", self._twinlog
         for name in SETTINGS:
@@ -195,19 +214,21 @@ class Contest:
         await self.stage.create_at_source(LATENCY_TOPIC, self.load.partitions)
 
     async def _ceiling(self) -> None:
-        source, destination = self.stage.source, self.stage.destination
-        self._note(FETCH, await ceiling.fetch_alone(source, LOAD_TOPIC))
+        self._note(FETCH, await ceiling.fetch_alone(self.stage.source, LOAD_TOPIC))
         for text, acks in ACKS[self.stage.brokers].items():
             pattern = self._patterns.get(text) or await self._fastest(text, acks)
             for name in (PRODUCE + text, BOTH + text):
-                made = await ceiling.stamped_batches(source, destination, LOAD_TOPIC)
-                async with self.stage.targets({SCRAP: self.load.partitions}):
-                    if name.startswith(PRODUCE):
-                        seconds = await ceiling.produce_alone(destination, SCRAP, made, pattern, acks=acks)
-                    else:
-                        topics = (LOAD_TOPIC, SCRAP)
-                        seconds = await ceiling.both(source, destination, topics, made, pattern, acks=acks)
-                self._note(name, seconds)
+                alone = name.startswith(PRODUCE)
+                self._note(name, await self._raw_round(pattern, acks, alone=alone))
+
+    async def _raw_round(self, pattern: ceiling.Pattern, acks: int, *, alone: bool = False) -> float:
+        """How many seconds raw produce takes, `alone` or beside raw fetch."""
+        source, destination = self.stage.source, self.stage.destination
+        made = await ceiling.stamped_batches(source, destination, LOAD_TOPIC)
+        async with self.stage.targets({SCRAP: self.load.partitions}):
+            if alone:
+                return await ceiling.produce_alone(destination, SCRAP, made, pattern, acks=acks)
+            return await ceiling.both(source, destination, (LOAD_TOPIC, SCRAP), made, pattern, acks=acks)
 
     async def _fastest(self, text: str, acks: int) -> ceiling.Pattern:
         """The best pattern of requests for raw produce, tried once with a part of the load."""
