@@ -89,6 +89,19 @@ def test_another_topic_of_the_same_name_begins_anew(topic_id: UUID) -> None:
     assert metadata.leader(ZERO) == Leader(1, 0)
 
 
+def test_the_same_answer_again_is_taken_in_like_another() -> None:
+    """Equal answers come as one object; what was learnt between them still counts by its epoch."""
+    metadata, answer = Metadata(), told(leader=2, epoch=5)
+    first = metadata.absorb(answer, ["t"])["t"]
+    assert metadata.absorb(answer, ["t"])["t"] is first
+    metadata.note_leader(ZERO, Leader(1, 6))
+    for _ in range(STALE_ANSWERS - 1):
+        metadata.absorb(answer, ["t"])
+        assert metadata.leader(ZERO) == Leader(1, 6)
+    metadata.absorb(answer, ["t"])
+    assert metadata.leader(ZERO) == Leader(2, 5)
+
+
 def test_a_partition_without_leader_has_none() -> None:
     """Leader -1 means none, and so does an unknown topic or partition."""
     metadata = Metadata()

@@ -100,6 +100,8 @@ class Metadata:
         self._topics: dict[str, TopicInfo] = {}
         self._distrusted: set[str] = set()
         self._stale: Counter[tuple[str, int]] = Counter()
+        # Equal answers are one object while they are remembered (`messages.decoder`).
+        self._last: tuple[MetadataResponse | None, dict[str, TopicInfo]] = (None, {})
 
     def absorb(self, response: MetadataResponse, asked: Collection[str] | None) -> dict[str, TopicInfo]:
         """Take in a response to a question about the topics `asked` (None: all), and return those topics.
@@ -110,7 +112,9 @@ class Metadata:
         if response.brokers:
             self.brokers = {b.node_id: Broker(b.node_id, b.host, b.port, b.rack) for b in response.brokers}
         self.controller = response.controller_id
-        found = {name: self._merged(topic) for name, topic in topic_infos(response).items()}
+        if self._last[0] is not response:
+            self._last = (response, topic_infos(response))
+        found = {name: self._merged(topic) for name, topic in self._last[1].items()}
         for name in list(self._topics) if asked is None else asked:
             self._topics.pop(name, None)
             self._distrusted.discard(name)
@@ -163,12 +167,12 @@ class Metadata:
 
     def _merged(self, told: TopicInfo) -> TopicInfo:
         known = self._topics.get(told.name)
-        if known is None or known.id != told.id or told.id == NO_ID:
+        if known is told or known is None or known.id != told.id or told.id == NO_ID:
             return told  # without ids a topic created anew, whose epochs begin again, looks like the old one
         partitions = {
             n: self._newer((told.name, n), known.partitions.get(n), part) for n, part in told.partitions.items()
         }
-        return replace(told, partitions=partitions)
+        return told if partitions == told.partitions else replace(told, partitions=partitions)
 
     def _newer(self, where: tuple[str, int], known: PartitionInfo | None, told: PartitionInfo) -> PartitionInfo:
         if known is None or not NO_EPOCH < told.leader_epoch < known.leader_epoch:
