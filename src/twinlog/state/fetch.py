@@ -97,8 +97,10 @@ _Told = FetchResponse.FetchableTopicResponse.PartitionData
 def _answer(tp: TopicPartition, position: int, told: "_Told") -> Answer[Piece]:
     if told.error_code:
         return Answer(told.error_code)
+    if not told.records:
+        return Answer(codes.NONE, Piece((), position))
     scan = readable(
-        memoryview(told.records or b""),
+        memoryview(told.records),
         position=position,
         stable=told.last_stable_offset,
         aborted=[Aborted(entry.producer_id, entry.first_offset) for entry in told.aborted_transactions or ()],

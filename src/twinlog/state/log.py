@@ -30,11 +30,17 @@ FOLLOW_LANE = "state-follow"
 LOAD_TIMEOUT_S = 60.0
 LOAD_WAIT_MS = 100
 
-FOLLOW_WAIT_MS = 500
-"""Also the longest that a leader's move can stay unnoticed by a poll under way."""
+FOLLOW_WAIT_MS = 1_500
+"""Above the second in which each worker writes, so that a poll ends by news and not by itself.
+
+Also the longest that a leader's move can stay unnoticed by a poll under way.
+"""
 
 ANSWER_TIMEOUT_S = 5.0
 """A broker that has been silent for so long is asked on another connection, or its successor is."""
+
+FOLLOW_PAUSE_S = 0.02
+"""Behind an answer with news: what a transaction has written to many shards becomes visible in all within moments."""
 
 LEADERLESS_RETRY_S = 1.0
 _CANCEL_AGAIN_S = 1.0
@@ -207,6 +213,8 @@ class StateLog:
             if passing:
                 return answered
             answered = True
+            if any(piece.records for piece in pieces.values()):
+                await asyncio.sleep(FOLLOW_PAUSE_S)
 
     def _apply(self, image: Image, pieces: Mapping[int, Piece], on_change: OnChange) -> None:
         for shard, piece in pieces.items():
