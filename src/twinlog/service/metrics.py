@@ -116,8 +116,9 @@ def _note(sight: _Seen, one: Supervisor, now: float) -> None:
     before = sight.position
     if relay is not sight.relay:
         sight.relay, sight.relay_since = relay, now
-    if relay is not None and relay.position >= 0:
-        sight.position, sight.end = relay.position, relay.figures.last_stable_offset
+    position = -1 if relay is None else relay.position
+    if relay is not None and position >= 0:
+        sight.position, sight.end = position, relay.figures.last_stable_offset
     if sight.position != before or not sight.lacks or one.state not in MEANT_TO_MOVE:
         sight.moved_at, sight.named = now, False
     while sight.ends and sight.ends[0][1] <= sight.position:
