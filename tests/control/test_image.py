@@ -109,6 +109,25 @@ def test_a_shards_figures_are_replaced_as_a_whole() -> None:
     assert image.published("m", "t", 1) is None
 
 
+def test_figures_are_as_young_as_their_worker_says() -> None:
+    """Only that of the worker that has published them, and only in the shards that it names; after it, their own."""
+    record = ProgressRecord(1, "w", 5, (figure("t", 0, 1),))
+    image = Image([record])
+
+    def at_ms(*changes: Change) -> int:
+        for change in changes:
+            image.apply(change)
+        published = image.published("m", "t", 0)
+        assert published is not None
+        return published.at_ms
+
+    assert at_ms(WorkerRecord("w", "h", 1, 2, 9, 8, (0, 1))) == 8
+    assert at_ms(WorkerRecord("w", "h", 1, 2, 9, 8, (0,))) == 5
+    assert at_ms(WorkerRecord("w", "h", 1, 2, 9, 4, (1,))) == 5
+    assert at_ms(WorkerRecord("w", "h", 1, 2, 9, 8, (1,)), ProgressRecord(1, "v", 6, record.figures)) == 6
+    assert at_ms(record, Tombstone(("worker", "w"))) == 5
+
+
 @pytest.mark.parametrize("key", [("comet", 1), ("shard", "x"), ("topic", "m"), ()])
 def test_tombstones_of_other_keys_do_nothing(key: tuple[str | int, ...]) -> None:
     """What only a newer program knows is not here to be removed."""

@@ -8,14 +8,15 @@ from uuid import UUID
 import pytest
 
 from twinlog.control.records import ProgressRecord, topics_life
+from twinlog.control.sharding import shard_of
 from twinlog.relay.inbox import SourceFigures
-from twinlog.service.figures import REPEAT_S, Figures
+from twinlog.service.figures import REPEAT_FRESH_S, REPEAT_S, Figures
 
 
-def _supervisor(position: int, figures: SourceFigures) -> Any:
+def _supervisor(position: int, figures: SourceFigures, *, partition: int = 0) -> Any:
     claim = SimpleNamespace(source_topic_id=UUID(int=6), destination_topic_id=UUID(int=5))
     relay = SimpleNamespace(position=position, confirmed=position, figures=figures, destination_start=0, claim=claim)
-    return SimpleNamespace(mirror="m", topic="t", partition=0, relay=relay)
+    return SimpleNamespace(mirror="m", topic="t", partition=partition, relay=relay)
 
 
 def _figures(*supervisors: Any) -> Figures:
@@ -31,16 +32,53 @@ def _one(figures: Figures) -> Any:
     return figure
 
 
-def test_changes_are_published_at_once_and_repeated_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unchanged figures come again in time for their age to stay below five seconds."""
-    now = 10.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
-    figures = _figures(_supervisor(5, SourceFigures(0, 9, 9)))
+class Clock:
+    """Seconds, as of both clocks."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(time, "time_ns", lambda: int(self.now * 1e9))
+
+
+def test_what_has_not_changed_is_told_to_be_so_and_seldom_said_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unchanged figures stay young without being written: those of a source that speaks."""
+    clock = Clock(monkeypatch)
+    source, shard = SourceFigures(0, 9, 9, told_at=clock.now), shard_of("m", "t", 0, 50)
+    figures = _figures(_supervisor(5, source))
     assert len(figures.due()) == 1
+    assert figures.fresh[1] == ()
+    clock.now += 1
+    source.told_at = clock.now - 0.5
     assert figures.due() == []
-    now += REPEAT_S
+    assert figures.fresh == (int(clock.now * 1000) - 500, (shard,))
+    clock.now = source.told_at = 1000.0 + REPEAT_FRESH_S
     assert len(figures.due()) == 1
-    assert REPEAT_S < 5
+
+
+def test_figures_of_a_silent_source_are_not_told_to_be_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are said again with the time at which it last spoke, and others beside them stay fresh."""
+    clock = Clock(monkeypatch)
+    silent, loud = SourceFigures(0, 9, 9, told_at=clock.now), SourceFigures(0, 9, 9, told_at=clock.now)
+    figures = _figures(_supervisor(5, silent), _supervisor(5, loud, partition=1))
+    assert len(figures.due()) == 2
+    clock.now = loud.told_at = 1000.0 + REPEAT_S
+    (record,) = figures.due()
+    assert isinstance(record, ProgressRecord)
+    assert (record.shard, record.at_ms) == (shard_of("m", "t", 0, 50), 1_000_000)
+    assert figures.fresh == (int(clock.now * 1000), (shard_of("m", "t", 1, 50),))
+
+
+def test_shard_that_was_away_is_published_again() -> None:
+    """Another worker may have written there meanwhile."""
+    supervisor = _supervisor(5, SourceFigures(0, 9, 9))
+    figures = _figures(supervisor)
+    assert len(figures.due()) == 1
+    figures.shards = SimpleNamespace(supervisors=())  # type: ignore[assignment]
+    assert figures.due() == []
+    assert figures.fresh[1] == ()
+    figures.shards = SimpleNamespace(supervisors=(supervisor,))  # type: ignore[assignment]
+    assert len(figures.due()) == 1
 
 
 def test_waiting_for_a_transaction_is_told_only_when_that_is_all_that_is_missing() -> None:

@@ -41,6 +41,16 @@ class FakeWriter:
         self.settled += 1
 
 
+class Quiet:
+    """Figures that have not changed."""
+
+    fresh = (7, (3, 4))
+
+    def due(self) -> Sequence[Change]:
+        """Nothing."""
+        return ()
+
+
 class _Bench:
     """A keeper with its parts."""
 
@@ -48,7 +58,7 @@ class _Bench:
         self.now = 50.0
         self.writer = FakeWriter()
         self.lease = Lease(lambda: self.now)
-        self.keeper = Keeper(self.writer, self.lease, worker="w1", figures=lambda: ())  # type: ignore[arg-type]
+        self.keeper = Keeper(self.writer, self.lease, worker="w1", figures=Quiet())  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -73,7 +83,9 @@ async def test_renewal_counts_from_when_it_began(bench: _Bench) -> None:
     """The first turn makes the lease valid, from the commit's beginning on."""
     task = await _running(bench)
     assert bench.lease.remaining_s() == pytest.approx(LEASE_S)
-    assert isinstance(bench.writer.commits[0][-1], WorkerRecord)
+    beat = bench.writer.commits[0][-1]
+    assert isinstance(beat, WorkerRecord)
+    assert (beat.fresh_ms, beat.fresh_shards) == Quiet.fresh
     await _end(task)
 
 
@@ -189,7 +201,7 @@ async def test_renewal_after_a_lost_answer_is_a_new_beat(monkeypatch: pytest.Mon
     """The lease counts from the later attempt: with the beat of the first, which was seen long ago, it looks over."""
     monkeypatch.setattr(module, "BACKOFF_S", 0.05)
     writer: Any = _LostAnswer()
-    running = asyncio.create_task(Keeper(writer, Lease(lambda: 0.0), worker="w1", figures=lambda: ()).run())
+    running = asyncio.create_task(Keeper(writer, Lease(lambda: 0.0), worker="w1", figures=Quiet()).run())
     await asyncio.sleep(0.3)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)

@@ -29,7 +29,7 @@ V = TypeVar("V")
 
 
 class Published(NamedTuple):
-    """A partition's figure with who published it and when (wall clock of that worker); a tuple for the same reason."""
+    """A partition's figure, who published it, and when it was last known to be so (wall clock of that worker)."""
 
     figure: Figure
     worker: str
@@ -53,7 +53,7 @@ class Image:
         self._topics: dict[str, dict[str, TopicRecord]] = {}
         self._mirrors_of: dict[str, dict[str, TopicRecord]] = {}
         self._partitions: dict[tuple[str, str], dict[int, PartitionRecord]] = {}
-        self._published: dict[PartitionKey, Published] = {}
+        self._places: dict[PartitionKey, tuple[int, int]] = {}
         for change in changes:
             self.apply(change)
 
@@ -143,20 +143,28 @@ class Image:
 
     def published(self, mirror: str, topic: str, partition: int) -> Published | None:
         """The latest figures of one partition, with their age's beginning."""
-        return self._published.get((mirror, topic, partition))
+        place = self._places.get((mirror, topic, partition))
+        if place is None:
+            return None
+        shard, at = place
+        record = self.progress[shard]
+        worker = self.workers.get(record.worker)
+        fresh_ms = worker.fresh_ms if worker is not None and shard in worker.fresh_shards else 0
+        return Published(record.figures[at], record.worker, max(record.at_ms, fresh_ms))
 
     def _publish(self, record: ProgressRecord) -> None:
-        """A shard's record replaces all figures of the one before it."""
-        self._unpublish(record.shard)
+        """A shard's record replaces all figures of the one before it; of quiet partitions they are the same."""
+        former = self.progress.get(record.shard)
+        if former is None or former.figures != record.figures:
+            self._unpublish(record.shard)
+            for at, figure in enumerate(record.figures):
+                self._places[figure.mirror, figure.topic, figure.partition] = (record.shard, at)
         self.progress[record.shard] = record
-        for figure in record.figures:
-            key = (figure.mirror, figure.topic, figure.partition)
-            self._published[key] = Published(figure, record.worker, record.at_ms)
 
     def _unpublish(self, shard: int) -> None:
         former = self.progress.pop(shard, None)
         for figure in former.figures if former else ():
-            self._published.pop((figure.mirror, figure.topic, figure.partition), None)
+            self._places.pop((figure.mirror, figure.topic, figure.partition), None)
 
     def _remove(self, *key: str | int) -> None:
         match key:

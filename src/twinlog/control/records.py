@@ -207,7 +207,10 @@ class ShardRecord(_Keyed):
 
 @dataclass(frozen=True, slots=True)
 class WorkerRecord(_Keyed):
-    """A worker process, for `describe` and for people: where it runs, and when it last wrote (wall clock)."""
+    """A worker process, for `describe` and for people: where it runs, and when it last wrote (wall clock).
+
+    `fresh_ms`, `fresh_shards`: what it has published of these shards was still so at this time, and is not said again.
+    """
 
     TYPE: ClassVar[str] = "worker"
     KEY_FIELDS: ClassVar[tuple[str, ...]] = ("worker",)
@@ -217,6 +220,8 @@ class WorkerRecord(_Keyed):
     pid: int
     started_ms: int
     beat_ms: int
+    fresh_ms: int = 0
+    fresh_shards: tuple[int, ...] = ()
 
 
 class Figure(NamedTuple):

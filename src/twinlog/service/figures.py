@@ -1,16 +1,24 @@
-"""The progress that a worker publishes, shard by shard; at most `REPEAT_S` old while the worker lives."""
+"""The progress that a worker publishes, shard by shard; at most `REPEAT_S` old while the worker lives.
+
+What has not changed is not said again so often: the worker's own record, which it writes once a second, names the
+shards whose figures are still so. Those of a source that is silent are not among them.
+"""
 
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from twinlog.control.records import Change, Figure, ProgressRecord, topics_life
 from twinlog.control.sharding import shard_of
+from twinlog.relay.partition import PartitionRelay
 from twinlog.service.shards import Shards
 from twinlog.service.supervisor import Supervisor
 
-# What has not changed is published again after this, so that its age stays below five seconds.
+# What cannot be told to be so still is published again after this, so that its age stays below five seconds.
 REPEAT_S = 3.0
+# What can is said again for those who read it when the worker's record is gone already, or names the shard no more:
+# they see it so much older than it is, at most.
+REPEAT_FRESH_S = 9.0
 
 
 class Figures:
@@ -21,53 +29,61 @@ class Figures:
         self._count = shards_count
         self._published: dict[int, tuple[tuple[Figure, ...], float]] = {}
         self.shards: Shards | None = None
+        # The wall clock's time at which the published figures of these shards were so, as of the last `due`.
+        self.fresh: tuple[int, tuple[int, ...]] = (0, ())
 
     def due(self) -> Sequence[Change]:
         """Records to publish now."""
         if self.shards is None:
             return ()
         by_shard: dict[int, list[Figure]] = defaultdict(list)
-        now, wall_ms = time.monotonic(), time.time_ns() // 1_000_000
-        ages_s: dict[int, float] = defaultdict(float)
+        now = time.monotonic()
+        # A source that says nothing any more must not look as if it had just spoken.
+        told_at: dict[int, float] = {}
         for supervisor in self.shards.supervisors:
-            figure = _figure(supervisor)
-            if figure is not None:
-                shard = shard_of(figure.mirror, figure.topic, figure.partition, self._count)
-                by_shard[shard].append(figure)
-                # A source that says nothing any more must not look as if it had just spoken.
-                ages_s[shard] = max(ages_s[shard], _age_s(supervisor, now))
+            relay = supervisor.relay
+            position = -1 if relay is None else relay.position
+            if relay is None or position < 0:
+                continue
+            shard = shard_of(supervisor.mirror, supervisor.topic, supervisor.partition, self._count)
+            by_shard[shard].append(_figure(supervisor, relay, position))
+            if 0 <= relay.figures.told_at < told_at.get(shard, now):
+                told_at[shard] = relay.figures.told_at
+        return self._chosen(by_shard, {shard: now - at for shard, at in told_at.items()}, now)
+
+    def _chosen(
+        self, by_shard: Mapping[int, list[Figure]], ages_s: Mapping[int, float], now: float
+    ) -> Sequence[Change]:
+        """What of the present figures is to be published; notes those that are published and still so."""
+        wall_ms = time.time_ns() // 1_000_000
         due: list[Change] = []
+        fresh: dict[int, float] = {}
+        published, self._published = self._published, {}
         for shard, figures in by_shard.items():
-            told, at = self._published.get(shard, ((), float("-inf")))
-            current = tuple(figures)
-            if current != told or now - at >= REPEAT_S:
-                self._published[shard] = (current, now)
-                due.append(ProgressRecord(shard, self._worker, wall_ms - int(ages_s[shard] * 1000), current))
+            told, at = published.get(shard, ((), float("-inf")))
+            current, age_s = tuple(figures), ages_s.get(shard, 0.0)
+            if current != told or now - at >= (REPEAT_S if age_s >= REPEAT_S else REPEAT_FRESH_S):
+                at = now
+                due.append(ProgressRecord(shard, self._worker, wall_ms - int(age_s * 1000), current))
+            elif age_s < REPEAT_S:
+                fresh[shard] = age_s
+            self._published[shard] = (current, at)
+        self.fresh = (wall_ms - int(max(fresh.values(), default=0.0) * 1000), tuple(fresh))
         return due
 
 
-def _age_s(supervisor: Supervisor, now: float) -> float:
-    """For how long the partition's source has said nothing."""
-    relay = supervisor.relay
-    told_at = -1.0 if relay is None else relay.figures.told_at
-    return 0.0 if told_at < 0 else max(0.0, now - told_at)
-
-
-def _figure(supervisor: Supervisor) -> Figure | None:
-    relay = supervisor.relay
-    if relay is None or relay.position < 0:
-        return None
+def _figure(supervisor: Supervisor, relay: PartitionRelay, position: int) -> Figure:
     source = relay.figures
-    waiting = source.high_watermark > source.last_stable_offset >= 0 and relay.position >= source.last_stable_offset
+    waiting = source.high_watermark > source.last_stable_offset >= 0 and position >= source.last_stable_offset
     return Figure(
-        mirror=supervisor.mirror,
-        topic=supervisor.topic,
-        partition=supervisor.partition,
-        source_log_start=source.log_start_offset,
-        source_high_watermark=source.high_watermark,
-        source_stable_offset=source.last_stable_offset,
-        destination_log_start=relay.destination_start,
-        destination_end=relay.confirmed,
-        waiting_for_transaction=waiting,
-        life=topics_life(relay.claim.source_topic_id, relay.claim.destination_topic_id),
+        supervisor.mirror,
+        supervisor.topic,
+        supervisor.partition,
+        source.log_start_offset,
+        source.high_watermark,
+        source.last_stable_offset,
+        relay.destination_start,
+        relay.confirmed,
+        waiting,
+        topics_life(relay.claim.source_topic_id, relay.claim.destination_topic_id),
     )

@@ -9,7 +9,8 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 from twinlog.control.records import Change, ShardRecord, Tombstone, WorkerRecord
 from twinlog.control.sharding import partition_of
@@ -28,12 +29,19 @@ BACKOFF_S = 0.2
 FAREWELL_WITHIN_S = 1.0
 
 
+class Publications(Protocol):
+    """What a worker says of its partitions with each commit (`figures.Figures`)."""
+
+    fresh: tuple[int, tuple[int, ...]]
+
+    def due(self) -> Sequence[Change]:
+        """Records to commit now."""
+
+
 class Keeper:
     """The only user of this worker's transactional id."""
 
-    def __init__(
-        self, writer: StateWriter, lease: Lease, *, worker: str, figures: Callable[[], Sequence[Change]]
-    ) -> None:
+    def __init__(self, writer: StateWriter, lease: Lease, *, worker: str, figures: Publications) -> None:
         self.worker = worker
         self.lease = lease
         self._writer = writer
@@ -93,7 +101,7 @@ class Keeper:
         taken, self._waiting = self._waiting, []
         changes = [change for group, _ in taken for change in group]
         try:
-            await self._commit([*changes, *self._figures()])
+            await self._commit([*changes, *self._figures.due()])
         except BaseException as error:  # also a cancellation: those who wait must hear of it
             for _, done in taken:
                 if not done.done():
@@ -135,7 +143,8 @@ class Keeper:
                 return
 
     def _beat(self) -> WorkerRecord:
-        return WorkerRecord(self.worker, socket.gethostname(), os.getpid(), self._started_ms, _wall_ms())
+        place = (socket.gethostname(), os.getpid())
+        return WorkerRecord(self.worker, *place, self._started_ms, _wall_ms(), *self._figures.fresh)
 
     def _fail_waiting(self) -> None:
         for _, done in self._waiting:

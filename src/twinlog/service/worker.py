@@ -112,7 +112,7 @@ class Worker:
         writer = StateWriter(cluster, state, lease_id(self.id), commit_timeout_s=COMMIT_WITHIN_S, clock=lease_clock)
         await writer.fence()
         figures = Figures(self.id, state.shards)
-        keeper = Keeper(writer, lease, worker=self.id, figures=figures.due)
+        keeper = Keeper(writer, lease, worker=self.id, figures=figures)
         sources, destination = Sources(Budget(BUFFER_BYTES)), Destination(cluster)
         facts, throttles = FactFinder(cluster), Throttles(image)
         around = Surroundings(
