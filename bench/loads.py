@@ -96,7 +96,7 @@ LOADS: Final = {
         Load("small", "100-byte records in 16 KB batches", 200, record_bytes=100, batch_records=160),
         Load("p64", "1 KB records in 16 KB batches", 300, partitions=64),
         Load("rf3-4", "1 KB records in 16 KB batches", 120, brokers=3),
-        Load("rf3-64", "1 KB records in 16 KB batches", 150, partitions=64, brokers=3),
+        Load("rf3-64", "1 KB records in 16 KB batches", 300, partitions=64, brokers=3),
         Load("txn100", "transactions of 100 1 KB records", 200, batch_records=20, transaction_records=100),
         Load("txn1", "transactions of one 1 KB record", 20, batch_records=1, transaction_records=1),
         Load("compacted", "compacted topic, 9 of 10 records gone", 200, keep_one_in=10),

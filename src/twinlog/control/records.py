@@ -227,7 +227,7 @@ class WorkerRecord(_Keyed):
 class Figure(NamedTuple):
     """One partition's published offsets; -1 where unknown. All are next offsets, as Kafka counts log ends.
 
-    A tuple, since each worker makes and compares one a second for every partition, and reads one every three seconds: a
+    A tuple, since each worker makes and compares one a second for every partition, and reads what it has written: a
     frozen class takes several times as long for each.
 
     `life` tells the topics apart that have had this name one after another (`topics_life`).
