@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from twinlog.errors import ConnectionLost, RetryLater
+from twinlog.errors import ConnectionLost, PartitionFailed, RetryLater
 from twinlog.names import TopicPartition
 from twinlog.relay import lookups as module
-from twinlog.relay.lookups import Lookups, Question
+from twinlog.relay.lookups import Lookups, Question, unreadable
+from twinlog.wire import codes
 from twinlog.wire.ops_log import ListedOffset
 
 LATEST = Question(-1)
@@ -121,3 +122,13 @@ async def test_closing_ends_what_is_under_way() -> None:
     await lookups.close()
     await asyncio.gather(waiting, return_exceptions=True)
     assert waiting.done()
+
+
+def test_missing_right_to_read_is_named_at_once_and_anything_else_passes() -> None:
+    """A takeover that waited for the right would be shown as mirroring meanwhile."""
+    refused = unreadable(PARTITIONS[3], codes.TOPIC_AUTHORIZATION_FAILED, 20, side="source")
+    assert isinstance(refused, PartitionFailed)
+    assert refused.retriable
+    assert "orders-3: the source cluster refuses the read at offset 20. Grant READ on topic orders" in str(refused)
+    passing = unreadable(PARTITIONS[3], codes.NOT_LEADER_OR_FOLLOWER, 20, side="destination")
+    assert isinstance(passing, RetryLater)

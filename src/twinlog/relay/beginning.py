@@ -10,11 +10,10 @@ from typing import NamedTuple
 from twinlog.batch.blank import MAX_FILLER, filler
 from twinlog.batch.scan import batches
 from twinlog.batch.view import Batch
-from twinlog.errors import RetryLater
 from twinlog.names import TopicPartition
 from twinlog.relay.longrun import FILLER_KEY, NULL_KEY
+from twinlog.relay.lookups import unreadable
 from twinlog.wire.cluster import Cluster
-from twinlog.wire.codes import code_name
 from twinlog.wire.ops import read_log
 
 
@@ -48,7 +47,7 @@ async def beginning(
 async def _is_filler(cluster: Cluster, where: TopicPartition, offset: int, producers: Collection[int]) -> bool:
     chunk = await read_log(cluster, where, offset, max_bytes=65_536, read_committed=False)
     if chunk.error:
-        raise RetryLater(f"{where}: the destination answers {code_name(chunk.error)} at its log start {offset}")
+        raise unreadable(where, chunk.error, offset, side="destination")
     first = next(iter(batches(chunk.records, where)), None)
     return isinstance(first, Batch) and first.producer_id in producers and _holds_filler(first)
 

@@ -7,10 +7,10 @@ milliseconds goes into one request a leader, and a topic is described once for a
 import asyncio
 from typing import NamedTuple
 
-from twinlog.errors import RetryLater, TwinlogError
+from twinlog.errors import PartitionFailed, RetryLater, TwinlogError
 from twinlog.names import TopicPartition
 from twinlog.wire.cluster import Cluster, TopicInfo
-from twinlog.wire.codes import code_name
+from twinlog.wire.codes import AUTHORIZATION, code_name
 from twinlog.wire.ops import CONSUMER, list_offsets
 
 # Short beside a round trip, long enough for a thousand tasks to have their turn.
@@ -18,6 +18,21 @@ GATHER_S = 0.01
 # How old a topic's description may be; two refreshes that shall agree on a deletion are further apart.
 TOPIC_FRESH_S = 0.2
 LOOKUP_LANE = "lookups"
+
+
+def unreadable(where: TopicPartition, error: int, offset: int, *, side: str) -> TwinlogError:
+    """What to raise where the broker of `side` ("source", "destination") answers a read of a log with `error`.
+
+    A missing right is named at once; anything else passes by itself.
+    """
+    if error not in AUTHORIZATION:
+        return RetryLater(f"{where}: the {side} answers {code_name(error)} when read at offset {offset}")
+    principal = "mirror's" if side == "source" else "worker's"
+    return PartitionFailed(
+        f"{where}: the {side} cluster refuses the read at offset {offset}. Grant READ on topic {where.topic} to the "
+        f"{principal} principal; it is tried again by itself.",
+        retriable=True,
+    )
 
 
 class Question(NamedTuple):

@@ -11,9 +11,8 @@ from twinlog.batch.scan import Blank, Data, Scan, batches, readable
 from twinlog.batch.view import Batch
 from twinlog.errors import LogsDiffer, RetryLater, SourceBehind
 from twinlog.names import TopicPartition
-from twinlog.relay.lookups import Lookups
+from twinlog.relay.lookups import Lookups, unreadable
 from twinlog.wire.cluster import Cluster
-from twinlog.wire.codes import code_name
 from twinlog.wire.ops import LogChunk, read_log
 
 # Read of each side at a time; of that, only batches that differ are decoded.
@@ -171,7 +170,7 @@ def _any_in(offsets: Collection[int], spans: Sequence[Blank]) -> bool:
 async def _read(cluster: Cluster, where: TopicPartition, position: int, *, end: int, side: str) -> _Read:
     chunk = await read_log(cluster, where, position, max_bytes=READ_BYTES, read_committed=True)
     if chunk.error:
-        raise RetryLater(f"{where}: the {side} answers {code_name(chunk.error)} when read at offset {position}")
+        raise unreadable(where, chunk.error, position, side=side)
     scan = scan_of(where, chunk, position, end)
     return _Read(scan, _epoch_before(chunk, where, end), _hidden(chunk, where, scan))
 

@@ -17,12 +17,11 @@ from twinlog.batch.view import Batch
 from twinlog.errors import PartitionFailed, RetryLater, SourceBehind, UnsupportedVersion
 from twinlog.names import TopicPartition
 from twinlog.relay.beginning import Place, beginning
-from twinlog.relay.lookups import Lookups, Question
+from twinlog.relay.lookups import Lookups, Question, unreadable
 from twinlog.relay.progress import LAST_GOOD_EPOCH, Progress
 from twinlog.relay.settle import HIGH_WATERMARK, POLL_S, SETTLE_WITHIN_S, TRUE_END, settled_end
 from twinlog.relay.tailcheck import Compacted, Sides, check_tail
 from twinlog.wire.cluster import Cluster
-from twinlog.wire.codes import code_name
 from twinlog.wire.ops import (
     EARLIEST,
     LATEST,
@@ -336,7 +335,7 @@ async def _last_batch(cluster: Cluster, where: TopicPartition, bounds: Bounds) -
         return None
     chunk = await read_log(cluster, where, bounds.end - 1, max_bytes=65_536, read_committed=False)
     if chunk.error:
-        raise RetryLater(f"{where}: the destination answers {code_name(chunk.error)} at offset {bounds.end - 1}")
+        raise unreadable(where, chunk.error, bounds.end - 1, side="destination")
     found = None
     for batch in batches(chunk.records, where):
         found = batch
