@@ -204,8 +204,10 @@ def test_a_command_names_the_right_that_it_lacks_and_changes_nothing(
     file = sides.mirror_file()
     if "start" in case:
         create_missing(sides.source.kafka, "own-new")
-    if action != "--create":
-        done(commands, sides, "--create", "--mirror", mirror, "--mirror-config", file)
+    # The first command of all makes the broker create __transaction_state.
+    done(commands, sides, "--create", "--mirror", mirror, "--mirror-config", file)
+    if action == "--create":
+        done(commands, sides, "--delete", "--mirror", mirror)
     more = {
         "--create": ("--mirror", mirror, "--mirror-config", file),
         "--start": ("--mirror", mirror, "--topics", "own-new"),
