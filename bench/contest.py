@@ -131,7 +131,8 @@ class Contest:
     async def _warm(self, turns: Sequence[Callable[[], Awaitable[None]]]) -> None:
         """Rounds that do not count, until nobody gets much faster."""
         print("  first what does not count:", flush=True)
-        await self._warm_brokers()
+        if self._plain:
+            await self._warm_brokers()
         for _ in range(WARM_ROUNDS):
             for turn in turns:
                 await turn()
@@ -145,7 +146,7 @@ class Contest:
     async def _warm_brokers(self) -> None:
         """Raw rounds until the brokers get no faster: they take less time for it than those of a tool do."""
         rates: list[float] = []
-        for _ in range(RAW_WARM_ROUNDS if self._plain else 0):
+        for _ in range(RAW_WARM_ROUNDS):
             rates.append(self.filled.bytes / MB / await self._raw_round(*WARM_PATTERN))
             if len(rates) > RAW_SETTLED and max(rates[-RAW_SETTLED:]) < WARM_GAIN * max(rates[:-RAW_SETTLED]):
                 break

@@ -81,10 +81,7 @@ class FetchSession:
         Parameters: `by_id` says whether the request's version names topics by id; a session is bound to one way.
         """
         if self.is_open and by_id == self._by_id and now - self._began < RENEW_AFTER_S:
-            told = self._told
-            asks = {
-                where: ask for where, ask in wanted.items() if told.get(where) is not ask and told.get(where) != ask
-            }
+            asks = {where: ask for where, ask in wanted.items() if self._told.get(where) != ask}
             if not self._replaces(asks):
                 forget = {}
                 if len(self._told) + sum(where not in self._told for where in asks) > len(wanted):
